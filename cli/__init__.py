@@ -1,0 +1,1 @@
+"""The `relaxgrad` command: one module per command, each with a `command` function; heavy imports stay inside it."""

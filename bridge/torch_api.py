@@ -1,0 +1,321 @@
+"""The only file that imports private torch names.
+
+AOTAutograd is not a stable public interface. Everything of it that the bridge stands on goes through this door, and
+each door has a probe that *exercises* it (`probe_all`), so that a torch release that moves or changes a name is found by
+`relaxgrad doctor` and not by a wrong gradient. Private names are imported when used: a missing one fails its probe and
+raises one clear `UserError` at use, and never stops this module from being imported. Written against torch 2.11-2.14.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from .errors import UserError
+
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+
+SUPPORTED_TORCH = "2.11 to 2.14"
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+def _private(path: str, used_for: str) -> Any:
+    """The object at `package.module:name`. Raises UserError when this torch has no such name."""
+    module, _, name = path.partition(":")
+    try:
+        found = importlib.import_module(module)
+        return getattr(found, name) if name else found
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"torch {torch.__version__} has no {path.replace(':', '.')}, which relaxgrad needs for {used_for} "
+            f"({error}); use torch {SUPPORTED_TORCH}, and see `relaxgrad doctor`"
+        ) from error
+
+
+_TYPES = {
+    "FakeTensor": ("torch._subclasses.fake_tensor:FakeTensor", "the types of graph values"),
+    "FakeTensorMode": ("torch._subclasses.fake_tensor:FakeTensorMode", "tracing without data"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """`FakeTensor` and `FakeTensorMode`, looked up when first asked for."""
+    if name in _TYPES:
+        return _private(*_TYPES[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The torch.compile road
+
+
+def make_boxed_func(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function(*args)` as the boxed form that AOTAutograd prefers: one list argument that the callee may empty."""
+    boxed: Callable[..., Any] = _private("functorch.compile:make_boxed_func", "the calling convention")(function)
+    return boxed
+
+
+def aot_backend(
+    fw_compiler: Compiler,
+    bw_compiler: Compiler,
+    inference_compiler: Compiler,
+    decompositions: Decompositions,
+    **kwargs: Any,
+) -> Callable[..., Any]:
+    """A torch.compile backend over AOTAutograd: `(gm, example_inputs) -> callable`.
+
+    Min-cut partitioner; input mutations stay in the graph as `copy_`; compilers get `(gm, fake_inputs)` and may return
+    a boxed callable (`make_boxed_func`, or `_boxed_call = True`). `kwargs` go on to torch's `aot_autograd`.
+
+    Note that a FakeTensorMode is active while the forward compiler runs and not while a lazily compiled backward does: a
+    compiler that makes real tensors does so under `real_tensors()`.
+
+    Note [Donated buffers]
+    AOTAutograd lets the backward graph reuse saved activations unless `donated_buffer` is off, and refuses
+    `retain_graph=True` then. Turning the option off while compiling stops the donation, yet the *run-time* check reads the
+    global option again and compares the list of donated buffers, `None` when it was never collected, with `[]`: the second
+    backward of a retained graph would still raise. So the compilers also say the empty list, in the graph's own
+    metadata. A global option that the user sets for other backends stays untouched.
+    """
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
+        aot_autograd = _private("torch._dynamo.backends.common:aot_autograd", "the torch.compile backend")
+        partition = _private("functorch.compile:min_cut_rematerialization_partition", "the forward/backward split")
+        compiler = aot_autograd(
+            fw_compiler=_nothing_donated(fw_compiler),
+            bw_compiler=_nothing_donated(bw_compiler),
+            inference_compiler=inference_compiler,
+            decompositions=dict(decompositions),
+            **{"partition_fn": partition, "keep_inference_input_mutations": True, **kwargs},
+        )
+        with functorch_config_patch(donated_buffer=False):
+            compiled: Callable[..., Any] = compiler(gm, example_inputs)
+        return compiled
+
+    return backend
+
+
+def _nothing_donated(compiler: Compiler) -> Compiler:
+    """See Note [Donated buffers]."""
+
+    @functools.wraps(compiler)
+    def wrapper(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        context = tracing_context()
+        metadata = getattr(context, "fw_metadata", None)
+        if metadata is not None:
+            metadata.bw_donated_idxs = []
+        return compiler(gm, example_inputs)
+
+    return wrapper
+
+
+def tracing_context() -> Any | None:
+    """AOTAutograd's context of the compilation in progress, or None outside one."""
+    return _private("torch._guards:TracingContext", "what AOTAutograd knows of a graph").try_get()
+
+
+def tracing_context_fake_mode() -> FakeTensorMode | None:
+    """The fake mode (and through it the symbolic sizes) of the compilation in progress, or None outside one."""
+    context = tracing_context()
+    return None if context is None else context.fake_mode
+
+
+@contextlib.contextmanager
+def real_tensors() -> Iterator[None]:
+    """Suspends the fake mode (and any other dispatch mode) that is active inside a compiler call."""
+    suspend = _private("torch.utils._python_dispatch:_disable_current_modes", "making real tensors while compiling")
+    with suspend():
+        yield
+
+
+def dynamo_reset() -> None:
+    """Forgets every compiled graph of this process."""
+    torch.compiler.reset()
+
+
+def dynamo_config_patch(**options: Any) -> Any:
+    """Context manager and decorator: `torch._dynamo.config` options for the time being, as `allow_rnn=True`."""
+    return _private("torch._dynamo:config", "Dynamo's options").patch(**options)
+
+
+def functorch_config_patch(**options: Any) -> Any:
+    """Context manager and decorator: `torch._functorch.config` options for the time being."""
+    return _private("torch._functorch:config", "AOTAutograd's options").patch(**options)
+
+
+def dynamo_counters() -> dict[str, dict[str, int]]:
+    """A copy of Dynamo's counters: `["graph_break"]` has each reason with its count, `["frames"]`, `["stats"]`, ..."""
+    counters = _private("torch._dynamo.utils:counters", "counting graphs and graph breaks")
+    return {group: dict(counts) for group, counts in counters.items()}
+
+
+def dynamo_clear_counters() -> None:
+    """Sets Dynamo's counters to zero."""
+    _private("torch._dynamo.utils:counters", "counting graphs and graph breaks").clear()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The joint graph of a live module
+
+
+def export_joint(
+    stack: contextlib.ExitStack,
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+    decompositions: Decompositions,
+) -> Any:
+    """`aot_export_joint_with_descriptors` (a JointWithDescriptors; `.graph_module` is the graph).
+
+    `args` may be FakeTensors of a mode with symbolic sizes: the graph is then symbolic. Input mutations are outputs.
+    """
+    export = _private("torch._functorch.aot_autograd:aot_export_joint_with_descriptors", "capturing the joint graph")
+    with functorch_config_patch(donated_buffer=False):
+        return export(stack, module, args, kwargs, decompositions=dict(decompositions))
+
+
+def descriptors() -> Any:
+    """The module with AOTAutograd's typed descriptors: `ParamAOTInput`, `GradAOTOutput`, ..."""
+    return _private("torch._functorch._aot_autograd.descriptors", "the meaning of graph inputs and outputs")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Decompositions
+
+
+@functools.cache
+def _core_aten() -> dict[Any, Callable[..., Any]]:
+    # Reading the table makes torch look at every registered op: once in a process is enough.
+    return dict(_private("torch._decomp:core_aten_decompositions", "the core ATen decompositions")().items())
+
+
+def core_aten_decompositions() -> dict[Any, Callable[..., Any]]:
+    """A fresh copy of torch's table from OpOverload to its decomposition into core ATen."""
+    return dict(_core_aten())
+
+
+def get_decompositions(ops: Iterable[Any]) -> dict[Any, Callable[..., Any]]:
+    """The entries of torch's whole registry for these overloads or packets; those without one are left out."""
+    table: dict[Any, Callable[..., Any]] = _private("torch._decomp:get_decompositions", "decompositions")(list(ops))
+    return table
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Symbolic sizes
+
+
+def is_symint(x: object) -> bool:
+    """Whether `x` is a SymInt, SymFloat or SymBool, whatever it stands for."""
+    return isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def expr_of(x: Any) -> Any:
+    """The sympy expression of a symbolic number; `x` itself when it is a plain number."""
+    return x.node.expr if is_symint(x) else x
+
+
+def hint_of(x: Any) -> Any:
+    """The value that a symbolic number had in the example inputs; None when it depends on data."""
+    return x.node.hint if is_symint(x) else x
+
+
+def has_symbols(x: Any) -> bool:
+    """Whether a value (number, tensor, or sequence of them) has a size, stride or offset with a free symbol."""
+    if is_symint(x):
+        return bool(getattr(expr_of(x), "free_symbols", ()))
+    if isinstance(x, torch.Tensor):
+        if x.layout is not torch.strided:
+            return any(has_symbols(size) for size in x.shape)
+        return any(has_symbols(n) for n in (*x.shape, *x.stride(), x.storage_offset()))
+    if isinstance(x, list | tuple):
+        return any(has_symbols(item) for item in x)
+    return False
+
+
+def symbolic_fake_mode() -> FakeTensorMode:
+    """A new fake mode with symbolic sizes; real tensors become fake ones with `mode.from_tensor`."""
+    mode = _private(*_TYPES["FakeTensorMode"])
+    shape_env = _private("torch.fx.experimental.symbolic_shapes:ShapeEnv", "symbolic sizes")
+    return mode(shape_env=shape_env(), allow_non_fake_inputs=True)  # type: ignore[no-any-return]  # looked up by name
+
+
+def fake_dynamic(mode: FakeTensorMode, tensor: torch.Tensor, dynamic: Sequence[int]) -> torch.Tensor:
+    """`tensor` as a FakeTensor of `mode` whose dimensions in `dynamic` are symbols and whose others are fixed."""
+    symbolic_shapes = "torch.fx.experimental.symbolic_shapes:"
+    context = _private(symbolic_shapes + "StatelessSymbolicContext", "symbolic sizes")
+    dim = _private(symbolic_shapes + "DimDynamic", "symbolic sizes")
+    sizes = [dim.DYNAMIC if i in dynamic else dim.STATIC for i in range(tensor.dim())]
+    return mode.from_tensor(tensor, symbolic_context=context(dynamic_sizes=sizes))
+
+
+def data_dependent_errors() -> tuple[type[BaseException], ...]:
+    """The exceptions by which tracing says that control flow or a shape depends on data."""
+    found = [
+        _private("torch._subclasses.fake_tensor:DataDependentOutputException", "clear capture errors"),
+        _private("torch._subclasses.fake_tensor:DynamicOutputShapeException", "clear capture errors"),
+        _private("torch.fx.experimental.symbolic_shapes:GuardOnDataDependentSymNode", "clear capture errors"),
+    ]
+    return tuple(found)
+
+
+def dynamo_errors() -> type[BaseException]:
+    """The base class of what Dynamo raises."""
+    base: type[BaseException] = _private("torch._dynamo.exc:TorchDynamoException", "clear capture errors")
+    return base
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Probes
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What became of exercising one private name."""
+
+    name: str
+    used_for: str
+    ok: bool
+    detail: str  # what was seen, or the error
+
+
+_PROBES: dict[str, tuple[str, Callable[[], str]]] = {}
+
+
+def probe(name: str, used_for: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
+    """Registers a function that exercises `name` and returns what it saw; it raises when that is not as expected."""
+
+    def register(function: Callable[[], str]) -> Callable[[], str]:
+        _PROBES[name] = (used_for, function)
+        return function
+
+    return register
+
+
+def probe_all() -> list[Probe]:
+    """Exercises every private name, in the order of this file (about three seconds, one thread)."""
+    return [_run_probe(name) for name in _PROBES]
+
+
+def _run_probe(name: str) -> Probe:
+    used_for, function = _PROBES[name]
+    try:
+        return Probe(name, used_for, True, function())
+    except Exception as error:  # whatever a changed torch raises is the finding
+        first = (str(error).strip() or "no message").splitlines()[0]
+        return Probe(name, used_for, False, f"{type(error).__name__}: {first}")
+
+
+def _expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise RuntimeError(f"unexpected: {what}")

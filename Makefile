@@ -1,0 +1,58 @@
+# The two commands of the README are `make test` and `make train`. Each creates .venv when it is missing.
+#   PYTHON   the interpreter that makes .venv (3.11 or later)
+#   TORCH    what to install as torch; the range that works is in pyproject.toml
+#   WORKERS  processes of the test run
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+WORKERS ?= 2
+STEPS ?= 20
+JSON ?= out.json
+
+VENV := .venv
+BIN := $(VENV)/bin
+FOLDERS := bridge coverage benchmarks reports cli
+
+.PHONY: test test-slow train lint types format clean
+
+test: $(VENV)/ready-dev
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-slow: $(VENV)/ready-dev
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
+
+train: $(VENV)/ready-zoo
+	$(BIN)/relaxgrad train --all --steps $(STEPS) --json $(JSON) $(ARGS)
+
+lint: $(VENV)/ready-dev
+	$(BIN)/ruff check .
+
+format: $(VENV)/ready-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# mypy finds packages by their path, and our folders get the prefix `relaxgrad.` only when installed: lay links that
+# have it.
+types: $(VENV)/ready-dev
+	mkdir -p build/types/relaxgrad
+	for folder in $(FOLDERS); do ln -sfn "$(CURDIR)/$$folder" build/types/relaxgrad/$$folder; done
+	MYPYPATH=build/types $(BIN)/mypy -p relaxgrad
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+# torch first and alone: pip would otherwise take the newest release in the range, and on Linux its large CUDA build
+# where an index offers it beside a CPU one. The stamps make the second run quick.
+$(VENV)/ready-torch: Makefile
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "relaxgrad needs Python 3.11 or later: make PYTHON=python3.11")'
+	$(BIN)/pip install --quiet --upgrade "setuptools>=77" "$(TORCH)"
+	touch $@
+
+$(VENV)/ready-zoo: $(VENV)/ready-torch pyproject.toml
+	$(BIN)/pip install --quiet -e ".[zoo]"
+	touch $@
+
+$(VENV)/ready-dev: $(VENV)/ready-torch pyproject.toml
+	$(BIN)/pip install --quiet -e ".[dev]"
+	touch $@

@@ -1,0 +1,284 @@
+"""The one tolerance module: the float64 rule, and the float64 run that it needs.
+
+Note [The float64 rule]
+Float32 eager is not the truth: it is off by its own rounding, and how far depends on the model. So the reference is the
+same computation in float64, and a result is judged by the distance to it in units of eager's own distance:
+
+    max|result - reference|  <=  max(MULTIPLE * max|eager - reference|, FLOOR_EPS * eps * max|reference|)
+
+- The largest error, not a mean: one wrong element (an index off by one, a mask that differs in one place) must not
+  drown among many right ones.
+- MULTIPLE = 4. Eager and the compiled graph are two orders of the same roundings. The maxima of two such samples
+  differ by less than 2 in practice; a serial sum in place of eager's pairwise one loses about one bit more.
+- The floor, FLOOR_EPS = 8 units in the last place of the largest value, is for results that eager happens to get exactly
+  (a sum of few terms): fusing a multiply and an add moves the last place, and is no fault.
+- Where eager's own error is of the size of the reference itself, the exact value is zero up to rounding (the bias of a
+  convolution before a batch norm, of a key projection before a softmax) and both results are noise. Its size
+  follows the terms that cancel, not their sum, so there the floor is taken from `magnitude`, the largest reference value
+  of the whole set that the tensor belongs to (all gradients of the step). It never applies to a tensor that eager gets
+  to better than NOISE.
+- NaN and infinity must stand where eager has them. A comparison of nothing (no elements, all NaN, zeros with zeros) is
+  a failure, because it would pass whatever was compiled. So is a tensor against None.
+- Integer and bool tensors have no rounding: they must equal eager's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .problem import Problem, map_tensors
+
+MULTIPLE = 4.0  # of eager's own error; see Note [The float64 rule]
+FLOOR_EPS = 8.0  # units of eps(dtype) * max|reference|
+NOISE = 0.1  # eager error relative to max|reference| from which the reference counts as zero up to rounding
+
+LOSS_TOLERANCE = 1e-3  # relative difference of two loss curves; rounding grows over optimizer steps, the rule cannot
+
+
+class Verdict(StrEnum):
+    """What a comparison found."""
+
+    PASS = "pass"
+    MISSING = "missing"  # None where eager has a tensor
+    UNEXPECTED = "unexpected"  # a tensor where eager has None
+    SHAPE = "shape"
+    DTYPE = "dtype"
+    ALL_ZERO = "all zero"
+    EMPTY = "nothing to compare"  # no elements, nothing finite, or zeros in the reference as well
+    NON_FINITE = "NaN or infinity"  # not where eager has it
+    ERROR = "error too large"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One tensor judged by Note [The float64 rule]. Errors are relative to max|reference|, of noise to `magnitude`."""
+
+    name: str
+    verdict: Verdict
+    error: float = 0.0  # of the result
+    eager_error: float = 0.0
+    allowed: float = 0.0
+    detail: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict is Verdict.PASS
+
+    @property
+    def ratio(self) -> float:
+        """The error in units of what is allowed: at most 1 for a pass."""
+        if self.allowed > 0:
+            return self.error / self.allowed
+        return 0.0 if self.error == 0 else float("inf")
+
+    def __str__(self) -> str:
+        if self.verdict in (Verdict.PASS, Verdict.ERROR):
+            text = f"error {self.error:.1e}, eager's {self.eager_error:.1e}, allowed {self.allowed:.1e}"
+        else:
+            text = self.detail
+        return f"{self.name}: {self.verdict}" + (f" ({text})" if text else "")
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def compare(
+    name: str, reference: Tensor | None, eager: Tensor | None, result: Tensor | None, magnitude: float = 0.0
+) -> Comparison:
+    """Judges `result` (any shape) by Note [The float64 rule]; `eager` sets shape, dtype and the size of the error.
+
+    `magnitude`: the largest value of the set of references that this one belongs to. Two Nones pass: an unused
+    parameter has no gradient in eager either.
+    """
+    if eager is None or reference is None:
+        if (eager is None) != (reference is None):
+            raise ValueError(f"{name}: eager and its float64 reference disagree on whether there is a tensor")
+        verdict = Verdict.PASS if result is None else Verdict.UNEXPECTED
+        return Comparison(name, verdict, detail="eager has none")
+    if result is None:
+        return Comparison(name, Verdict.MISSING, detail="eager has a tensor")
+    if reference.shape != eager.shape:
+        raise ValueError(f"{name}: reference {tuple(reference.shape)} against eager {tuple(eager.shape)}")
+    if result.shape != eager.shape:
+        return Comparison(name, Verdict.SHAPE, detail=f"{tuple(result.shape)} against {tuple(eager.shape)}")
+    if result.dtype != eager.dtype:
+        return Comparison(name, Verdict.DTYPE, detail=f"{result.dtype} against {eager.dtype}")
+    if not eager.numel():
+        return Comparison(name, Verdict.EMPTY, detail="no elements")
+    reference, eager, result = reference.detach(), eager.detach(), result.detach()
+    if eager.is_complex():
+        reference, eager, result = (torch.view_as_real(t.resolve_conj()) for t in (reference, eager, result))
+    if not eager.is_floating_point():
+        return _compare_exact(name, eager, result)
+    return _compare_floats(name, reference, eager, result, magnitude)
+
+
+def _compare_exact(name: str, eager: Tensor, result: Tensor) -> Comparison:
+    wrong = int((eager != result).sum())
+    if wrong:
+        return Comparison(name, Verdict.ERROR, error=float("inf"), detail=f"{wrong} of {eager.numel()} differ")
+    return Comparison(name, Verdict.PASS)
+
+
+def _compare_floats(name: str, reference: Tensor, eager: Tensor, result: Tensor, magnitude: float) -> Comparison:
+    eps = torch.finfo(result.dtype).eps
+    reference, eager, result = reference.double(), eager.double(), result.double()
+    finite = torch.isfinite(eager)
+    same_special = torch.where(finite, torch.isfinite(result), (result == eager) | (result.isnan() & eager.isnan()))
+    if not bool(same_special.all()):
+        wrong = int((~same_special).sum())
+        return Comparison(name, Verdict.NON_FINITE, error=float("inf"), detail=f"{wrong} elements not as in eager")
+    finite &= torch.isfinite(reference)
+    if not bool(finite.any()):
+        return Comparison(name, Verdict.EMPTY, detail="nothing finite")
+    reference, eager, result = reference[finite], eager[finite], result[finite]
+    scale = float(reference.abs().max())
+    if not bool(result.any()):
+        if scale == 0 or not bool(eager.any()):
+            return Comparison(name, Verdict.EMPTY, detail="zeros in eager as well")
+        return Comparison(name, Verdict.ALL_ZERO, error=1.0, detail="eager has values")
+    error, eager_error = float((result - reference).abs().max()), float((eager - reference).abs().max())
+    floor = FLOOR_EPS * eps * scale
+    unit = scale
+    if eager_error >= NOISE * scale:
+        floor = max(floor, FLOOR_EPS * eps * magnitude)
+        unit = max(scale, magnitude)
+    allowed = max(MULTIPLE * eager_error, floor)
+    unit = unit or max(eager_error, error)
+    verdict = Verdict.PASS if error <= allowed else Verdict.ERROR
+    return Comparison(name, verdict, error / unit, eager_error / unit, allowed / unit)
+
+
+def compare_all(
+    reference: Mapping[str, Tensor | None], eager: Mapping[str, Tensor | None], result: Mapping[str, Tensor | None]
+) -> list[Comparison]:
+    """Judges a set of named tensors; a name that eager has and `result` lacks is missing. Order of `eager`."""
+    floats = [t for t in reference.values() if t is not None and t.is_floating_point() and t.numel()]
+    sizes = [float(t.detach().double().abs().nan_to_num(0, 0, 0).max()) for t in floats]
+    magnitude = max(sizes, default=0.0)
+    found = [compare(n, reference.get(n), t, result.get(n), magnitude) for n, t in eager.items()]
+    found += [Comparison(n, Verdict.UNEXPECTED, detail="eager has none") for n in result if n not in eager]
+    return found
+
+
+def worst(comparisons: list[Comparison]) -> Comparison | None:
+    """The comparison furthest from passing: failures first, then the largest share of what is allowed."""
+    return max(comparisons, key=lambda c: (not c.passed, c.ratio), default=None)
+
+
+def curve_difference(reference: list[float], result: list[float]) -> float:
+    """The largest relative difference of two loss curves; infinity where lengths differ, one is empty or not finite."""
+    if len(reference) != len(result) or not reference:
+        return float("inf")
+    a, b = torch.tensor(reference, dtype=torch.float64), torch.tensor(result, dtype=torch.float64)
+    difference = float(((a - b).abs() / a.abs().clamp_min(1e-12)).max())
+    return difference if difference == difference else float("inf")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The float64 run
+
+_REAL = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+class _Float64(TorchDispatchMode):
+    """Keeps a float64 copy of a model in float64 with the random numbers of the float32 one.
+
+    - A cast to float32, or a tensor made in float32 (RMS norms, softmaxes and rotary tables do both, to be exact in half
+      precision), is made in float64: the reference would round to float32 otherwise.
+    - Uniform and normal numbers differ between float32 and float64 for one seed, so they are drawn in float32 and
+      widened. Bernoulli draws (dropout) compare the same uniform number with p in every dtype; a test holds that.
+    """
+
+    _DRAWS = frozenset(
+        {"rand", "randn", "rand_like", "randn_like", "normal", "uniform", "exponential", "normal_functional"}
+        | {"uniform_", "normal_", "exponential_", "log_normal_", "cauchy_", "geometric_"}
+    )
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("dtype") in _REAL:
+            kwargs["dtype"] = _REAL[kwargs["dtype"]]
+        name = func.overloadpacket.__name__
+        if name not in self._DRAWS:
+            return func(*args, **kwargs)
+        if name.endswith("_"):
+            target = args[0]
+            if target.dtype != torch.float64:
+                return func(*args, **kwargs)
+            return target.copy_(func(target.float(), *args[1:], **kwargs))
+        if "dtype" in func_arguments(func) and kwargs.get("dtype", torch.float64) in (None, torch.float64):
+            kwargs["dtype"] = torch.float32
+        elif "dtype" not in func_arguments(func):
+            args, kwargs = map_tensors(args, _narrow), map_tensors(kwargs, _narrow)
+        drawn = func(*args, **kwargs)
+        return drawn.double() if drawn.dtype == torch.float32 else drawn
+
+
+def func_arguments(func: Any) -> frozenset[str]:
+    """The argument names of an OpOverload."""
+    return frozenset(argument.name for argument in func._schema.arguments)
+
+
+def _narrow(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """A detached copy: float64 for floating point, complex128 for complex, as it was otherwise."""
+    tensor = tensor.detach()
+    if tensor.is_floating_point():
+        return tensor.double() if tensor.dtype != torch.float64 else tensor.clone()
+    return tensor.to(torch.complex128) if tensor.is_complex() else tensor.clone()
+
+
+@contextlib.contextmanager
+def float64_run() -> Iterator[None]:
+    """While active, code written for float32 computes in float64 and draws the same random numbers as in float32."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Float64():
+            yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+@dataclass(frozen=True)
+class StepValues:
+    """What one forward and backward left behind; all detached copies."""
+
+    loss: Tensor  # 0-d
+    gradients: dict[str, Tensor | None]  # by parameter name; None where there is none
+    buffers: dict[str, Tensor]
+
+
+def step_values(problem: Problem, loss: Tensor) -> StepValues:
+    """Reads loss, gradients and buffers after a backward."""
+    gradients = {n: None if p.grad is None else p.grad.detach().clone() for n, p in problem.named_parameters().items()}
+    buffers = {n: b.detach().clone() for n, b in problem.module.named_buffers()}
+    return StepValues(loss.detach().clone(), gradients, buffers)
+
+
+def float64_step(problem: Problem, seed: int) -> StepValues:
+    """One forward and backward of `problem` in float64 after `torch.manual_seed(seed)`. `problem` itself is widened."""
+    problem.module.double()
+    args, kwargs = map_tensors(problem.args, widen), map_tensors(problem.kwargs, widen)
+    problem.module.zero_grad()
+    torch.manual_seed(seed)
+    with float64_run():
+        loss = problem.loss(problem.module(*args, **kwargs))
+        loss.backward()
+    return step_values(problem, loss)
+
+

@@ -1,0 +1,105 @@
+"""A training problem: a module in train mode, its inputs, its loss. What the zoo and a user's factory both become."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class Problem:
+    """One training problem, ready to run. Filled by the zoo's factories and by models.py."""
+
+    module: nn.Module  # in train mode
+    args: tuple[Any, ...] = ()  # positional inputs of module.forward
+    kwargs: dict[str, Any] = field(default_factory=dict)  # keyword inputs of module.forward
+    loss_fn: Callable[[Any], Tensor] | None = None  # output of the module -> 0-d loss; None: `output_loss`
+    compile_loss: bool = True  # whether the loss is part of the compiled function, as in people's training loops
+
+    def step_function(self) -> nn.Module:
+        """What a contender compiles: module and loss as one module, or the bare module (`compile_loss` False)."""
+        return WithLoss(self.module, self.loss) if self.compile_loss else self.module
+
+    def loss(self, output: Any) -> Tensor:
+        """The 0-d loss of a module's output."""
+        return output_loss(output) if self.loss_fn is None else self.loss_fn(output)
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """Trainable parameters by name; tied ones once."""
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+
+    def parameter_count(self) -> int:
+        """Number of scalars in all parameters; tied ones once."""
+        return sum(p.numel() for p in self.module.parameters())
+
+
+class WithLoss(nn.Module):
+    """A module followed by its loss: forward returns the 0-d loss alone."""
+
+    def __init__(self, module: nn.Module, loss: Callable[[Any], Tensor]):
+        super().__init__()
+        self.module = module
+        self.loss = loss
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self.loss(self.module(*args, **kwargs))
+
+
+def output_loss(output: Any) -> Tensor:
+    """The loss where none was given: the output's own (`.loss`, `["loss"]`, or a 0-d output), else its mean square.
+
+    The mean square is summed over the floating-point tensors of a tuple, list or mapping. Raises ValueError where
+    the output holds no floating-point tensor.
+    """
+    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(own, Tensor):
+        return own
+    if isinstance(output, Tensor) and output.ndim == 0:
+        return output
+    terms = [t.square().mean() for t in tensors_in(output) if t.is_floating_point()]
+    if not terms:
+        raise ValueError("the module's output holds no floating-point tensor to make a loss of")
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """Every tensor in nested tuples, lists and mappings, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [t for item in value for t in tensors_in(item)]
+    return []
+
+
+def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """`value` with every tensor in nested tuples, lists and dicts replaced by `function(tensor)`."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tensors(item, function) for item in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map_tensors(item, function) for item in value)
+    if isinstance(value, dict):
+        return {key: map_tensors(item, function) for key, item in value.items()}
+    return value
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch, random and numpy (when it is there): factories use any of them."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    try:
+        import numpy
+    except ImportError:
+        return
+    numpy.random.seed(seed % 2**32)

@@ -1,0 +1,118 @@
+"""Decomposition tables by name: `core_aten` (torch's own, changed where training needs it) and `none`.
+
+Note [What the core_aten table changes]
+torch's table is made for export, where a graph is run for its values. A training graph is also run for its gradients and its
+random numbers, and ends in a compiler that has good kernels for some ops. So:
+
+- removed, wrong in training: `_scaled_dot_product_flash_attention_for_cpu`. torch's entry swaps the forward for plain math and
+  hands the attention weights on as `logsumexp`, which the flash backward then reads. Forward and backward stay a pair.
+- removed, other random numbers than eager: the entries of random ops (`bernoulli`, `rrelu_with_noise`, ...) draw uniform
+  numbers and compare; ATen draws differently from the same seed. Random ops stay random ops.
+- removed, better whole: `embedding_dense_backward` (a scatter, where the entry is a masked copy and an accumulating
+  index_put).
+- added: entries of torch's registry for non-core ops that training graphs contain (batch norm in train mode, ...), and our
+  own for `native_dropout` (see there).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+from .. import torch_api
+from ..errors import UserError
+
+aten = torch.ops.aten
+
+Table = dict[Any, Callable[..., Any]]
+
+_REMOVED = (
+    aten._scaled_dot_product_flash_attention_for_cpu,
+    aten.embedding_dense_backward,
+    aten.rrelu_with_noise,  # random, but carries no tag that says so
+    aten.rrelu_with_noise_,
+)
+
+_ADDED = (
+    aten._native_batch_norm_legit,
+    aten._native_batch_norm_legit_functional,
+    aten.native_batch_norm,
+)
+
+
+def decompositions(name: str = "core_aten") -> Table:
+    """A fresh copy of the table `name`: OpOverload -> decomposition. Raises UserError for an unknown name."""
+    if name not in TABLES:
+        raise UserError(f"no decomposition table {name!r}; there are {', '.join(sorted(TABLES))}")
+    return dict(TABLES[name]())
+
+
+@functools.cache
+def _core_aten() -> Table:
+    table = torch_api.core_aten_decompositions()
+    table.update(torch_api.get_decompositions(_ADDED))
+    for op in list(table):
+        if getattr(op, "overloadpacket", None) in _REMOVED or is_random(op):
+            del table[op]
+    table[aten.native_dropout.default] = native_dropout
+    return table
+
+
+def _none() -> Table:
+    return {}
+
+
+TABLES: dict[str, Callable[[], Table]] = {"core_aten": _core_aten, "none": _none}
+
+
+def is_random(op: Any) -> bool:
+    """Whether an op draws from PyTorch's generator by itself (a composite such as `aten.dropout` does so through others)."""
+    if not isinstance(op, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
+        return False
+    return not op._can_decompose()
+
+
+def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """`aten.native_dropout` as one random op and arithmetic that a compiler can fuse; the mask is bit-equal to eager's.
+
+    Returns (input * mask / (1 - p), bool mask), as native_dropout_cpu in ATen/native/Dropout.cpp does.
+
+    ATen fills the mask in the order of the input's *memory*, `bernoulli` fills a contiguous tensor. A compiled
+    graph keeps no strides for its intermediates, so the order is made explicit: the mask is drawn with its dimensions in memory
+    order and permuted back.
+    """
+    if train is not None and not train:
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    order = _memory_order(input)
+    sizes = [input.shape[d] for d in order]
+    mask = aten.bernoulli.p(aten.empty.memory_format(sizes, dtype=torch.bool, device=input.device), 1 - p)
+    if order != list(range(input.dim())):
+        mask = mask.permute([order.index(d) for d in range(input.dim())])
+    scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
+    return mask * input * scale, mask
+
+
+def _memory_order(x: torch.Tensor) -> list[int]:
+    """The dimensions of `torch.empty_like(x)` from the outermost in memory to the innermost."""
+    if x.is_contiguous():
+        return list(range(x.dim()))
+    strides = torch.empty_like(x).stride()
+    # A dimension of size 1 may carry any stride and moves nothing: sorting is stable, so it stays where it is among equals.
+    return sorted(range(x.dim()), key=lambda d: -int(strides[d]))
+
+
+def is_core(op: Any) -> bool:
+    """Whether a node target is a core ATen op (torch's tag), or needs no kernel (getitem, symbolic arithmetic)."""
+    if isinstance(op, torch._ops.OpOverload):
+        return torch.Tag.core in op.tags
+    return not isinstance(op, torch._ops.HigherOrderOperator)
+
+
+def residue(graph: torch.fx.GraphModule) -> Counter[str]:
+    """Calls of ops outside core ATen, by overload name."""
+    return Counter(str(n.target) for n in graph.graph.nodes if n.op == "call_function" and not is_core(n.target))

@@ -14,6 +14,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 import torch.fx
@@ -99,7 +100,7 @@ def aot_backend(
             decompositions=dict(decompositions),
             **{"partition_fn": partition, "keep_inference_input_mutations": True, **kwargs},
         )
-        with functorch_config_patch(donated_buffer=False):
+        with functorch_config_patch(donated_buffer=False), rnn_decompositions():
             compiled: Callable[..., Any] = compiler(gm, example_inputs)
         return compiled
 
@@ -181,7 +182,7 @@ def export_joint(
     `args` may be FakeTensors of a mode with symbolic sizes: the graph is then symbolic. Input mutations are outputs.
     """
     export = _private("torch._functorch.aot_autograd:aot_export_joint_with_descriptors", "capturing the joint graph")
-    with functorch_config_patch(donated_buffer=False):
+    with functorch_config_patch(donated_buffer=False), rnn_decompositions():
         return export(stack, module, args, kwargs, decompositions=dict(decompositions))
 
 
@@ -209,6 +210,55 @@ def get_decompositions(ops: Iterable[Any]) -> dict[Any, Callable[..., Any]]:
     """The entries of torch's whole registry for these overloads or packets; those without one are left out."""
     table: dict[Any, Callable[..., Any]] = _private("torch._decomp:get_decompositions", "decompositions")(list(ops))
     return table
+
+
+@contextlib.contextmanager
+def rnn_decompositions() -> Iterator[None]:
+    """Makes AOTAutograd trace `nn.LSTM`, `nn.GRU` and `nn.RNN` as they train, for the time being.
+
+    Note [Recurrent layers]
+    AOTAutograd takes recurrent layers apart while it traces, with functions that no table can replace. In torch 2.13 these
+    (1) lose the dropout between layers (`_rnn_helper` compares `num_layers < i - 1`, which is never true), and (2) choose the
+    inference kernel `mkldnn_rnn_layer` whenever the *input* needs no gradient, though the weights do; its graph cannot
+    be run for training. Here the helper runs one layer at a time with dropout between them, in ATen's order, and the kernel
+    is not chosen.
+    """
+    registry = "torch._decomp.decompositions"
+    one_by_one = functools.partial(_rnn_layers, _private(f"{registry}:_rnn_helper", "recurrent layers"))
+    one_layer_lstm = _private(f"{registry}:one_layer_lstm", "recurrent layers")
+    _private(f"{registry}:select_one_layer_lstm_function", "recurrent layers")
+    with mock.patch.multiple(
+        registry, _rnn_helper=one_by_one, select_one_layer_lstm_function=lambda input, hx, params: one_layer_lstm
+    ):
+        yield
+
+
+def _rnn_layers(
+    helper: Callable[..., Any],
+    input: torch.Tensor,
+    hidden: Sequence[Any],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    layer_fn: Callable[..., Any],
+) -> tuple[torch.Tensor, list[Any]]:
+    """See Note [Recurrent layers]; `helper` is torch's own, asked for one layer at a time."""
+    directions = 2 if bidirectional else 1
+    steps = input.transpose(0, 1) if batch_first else input
+    final: list[Any] = []
+    for layer in range(num_layers):
+        if layer and train and dropout:
+            steps = torch.dropout(steps, dropout, True)
+        own = slice(layer * directions, (layer + 1) * directions)
+        steps, last = helper(
+            steps, hidden[own], params[own], has_biases, 1, 0.0, train, bidirectional, False, layer_fn
+        )
+        final.extend(last)
+    return (steps.transpose(0, 1) if batch_first else steps), final
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -241,6 +291,14 @@ def has_symbols(x: Any) -> bool:
     if isinstance(x, list | tuple):
         return any(has_symbols(item) for item in x)
     return False
+
+
+def is_unbacked(symbol: Any) -> bool:
+    """Whether a sympy symbol stands for a number that is known only while the graph runs (as from `.item()`)."""
+    sympy_symbol = "torch.utils._sympy.symbol:"
+    symbol_is_type = _private(sympy_symbol + "symbol_is_type", "symbolic sizes")
+    kinds = _private(sympy_symbol + "SymT", "symbolic sizes")
+    return bool(symbol_is_type(symbol, (kinds.UNBACKED_INT, kinds.UNBACKED_FLOAT)))
 
 
 def symbolic_fake_mode() -> FakeTensorMode:

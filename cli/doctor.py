@@ -215,7 +215,7 @@ def _problems(diagnosis: Diagnosis) -> list[str]:
     for target in diagnosis.targets:
         if target.name == "llvm":
             lines += [f"target llvm, {c.name}: {c.detail}" for c in (target.compile, target.run) if not c.ok]
-    lines += [f"torch's {check.name} ({check.used_for}): {check.detail}" for check in diagnosis.torch_api if not check.ok]
+    lines += [f"torch's {c.name} ({c.used_for}): {c.detail}" for c in diagnosis.torch_api if not c.ok]
     if not diagnosis.road.ok:
         lines.append(f"{diagnosis.road.name}: {diagnosis.road.detail}")
     return lines
@@ -276,7 +276,7 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the diagnosis as JSON on stdout.")] = False,
 ) -> None:
-    """Say what works here: versions, targets, private torch names, one training step. Exit 0 if training on llvm does."""
+    """Check this machine: versions, targets, private torch names, a training step. Exit 0 if training on llvm works."""
     from rich.console import Console
 
     with Console(stderr=True).status("checking") as status:

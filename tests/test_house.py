@@ -1,0 +1,309 @@
+"""The rules of the house: where code may live, what may import what, and that the package that is built is whole."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("bridge", "coverage", "benchmarks", "reports", "cli")  # each may import those before it
+MAX_LINES = 600
+PRIVATE_DOOR = "relaxgrad.bridge.torch_api"  # the one module that names private parts of torch
+
+# Inside bridge, lower may not import higher. What is not listed here (kinds, errors, schemas) is below all of them.
+BRIDGE_LEVELS = {"torch_api": 1, "capture": 2, "importer": 2, "compile": 2, "runtime": 2, "backend": 3}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module; `from a import b` counts as `a.b`, which is a module or a name in one."""
+
+    target: str
+    line: int
+    at_run_time: bool  # False under `if TYPE_CHECKING:`
+
+
+def sources() -> list[Path]:
+    return sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("relaxgrad", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+
+def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]:
+    """Every import of a module's source, relative ones made absolute."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    only_typing = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for statement in node.body
+        for child in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        at_run_time = id(node) not in only_typing
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, at_run_time)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            prefix = ".".join([*base, *(node.module or "").split(".")]).strip(".")
+            for alias in node.names:
+                yield Import(f"{prefix}.{alias.name}", node.lineno, at_run_time)
+
+
+def imports_of(path: Path) -> list[Import]:
+    return list(imports(ast.parse(path.read_text()), module_name(path), path.name == "__init__.py"))
+
+
+def wrong_arrows(module: str, found: list[Import]) -> list[str]:
+    """Imports that point from a lower folder (or level of bridge) to a higher one."""
+    own = module.split(".")
+    wrong = []
+    for entry in found:
+        target = entry.target.split(".")
+        if target[0] in (*FOLDERS[:1], *FOLDERS[2:]):
+            wrong.append(f"{module}:{entry.line} imports {entry.target}, installed as relaxgrad.{entry.target}")
+        if target[0] != "relaxgrad" or len(target) < 2 or len(own) < 2:
+            continue
+        folder_above = FOLDERS.index(target[1]) > FOLDERS.index(own[1])
+        level_above = own[1] == target[1] == "bridge" and bridge_level(target) > bridge_level(own)
+        if folder_above or level_above:
+            wrong.append(f"{module}:{entry.line} imports {entry.target}")
+    return wrong
+
+
+def bridge_level(parts: list[str]) -> int:
+    """The level of `["relaxgrad", "bridge", NAME, ...]`."""
+    return BRIDGE_LEVELS.get("".join(parts[2:3]), 0)
+
+
+def private_torch_names(tree: ast.Module, found: list[Import]) -> list[str]:
+    """Uses of private torch names: imports, attribute paths from `torch`, and paths written as whole strings.
+
+    `torch.ops` is left out: below it stand names of operators, some of which begin with an underscore.
+    """
+
+    def is_private(path: str) -> bool:
+        parts = path.replace(":", ".").split(".")
+        if parts[0] not in ("torch", "functorch") or parts[1:2] == ["ops"]:
+            return False
+        return any(p.startswith("_") and not p.startswith("__") for p in parts)
+
+    names = [f"line {entry.line}: {entry.target}" for entry in found if is_private(entry.target)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            path = ast.unparse(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            path = node.value
+        else:
+            continue
+        if re.fullmatch(r"(torch|functorch)(\.\w+)+(:\w+)?", path) and is_private(path):
+            names.append(f"line {node.lineno}: {path}")
+    return names
+
+
+def test_there_is_code_in_the_folders() -> None:
+    assert len(sources()) > 10  # the rules below would hold for an empty house
+
+
+def test_arrows_point_one_way() -> None:
+    assert [w for path in sources() for w in wrong_arrows(module_name(path), imports_of(path))] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("relaxgrad.bridge.backend", "from relaxgrad.coverage import zoo"),
+        ("relaxgrad.coverage.auditor", "def f():\n    from ..cli import main"),
+        ("relaxgrad.bridge.capture.joint", "from .. import backend"),
+        ("relaxgrad.bridge.torch_api", "from .capture.joint import capture"),
+        ("relaxgrad.bridge.kinds", "import relaxgrad.bridge.torch_api"),
+        ("relaxgrad.cli.train", "from bridge.errors import UserError"),
+    ],
+)
+def test_an_arrow_back_is_found(module: str, line: str) -> None:
+    assert len(wrong_arrows(module, list(imports(ast.parse(line), module, False)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("relaxgrad.cli.train", "from relaxgrad.bridge.errors import UserError"),
+        ("relaxgrad.bridge.backend", "from .runtime import executable"),
+        ("relaxgrad.bridge.capture.joint", "from ..torch_api import FakeTensor"),
+        ("relaxgrad.cli.train", "import coverage, torch"),
+    ],
+)
+def test_an_arrow_forward_is_allowed(module: str, line: str) -> None:
+    assert wrong_arrows(module, list(imports(ast.parse(line), module, False))) == []
+
+
+def test_the_folders_of_bridge_import_each_other_without_a_circle() -> None:
+    """capture, importer, compile and runtime stand on one level; whichever order they take, it must be an order."""
+    edges: dict[str, set[str]] = {}
+    for path in sources():
+        own = module_name(path).split(".")
+        if own[1:2] == ["bridge"] and bridge_level(own) == 2:
+            targets = [i.target.split(".") for i in imports_of(path) if i.at_run_time]
+            named = {t[2] for t in targets if t[:2] == ["relaxgrad", "bridge"] and len(t) > 2}
+            edges.setdefault(own[2], set()).update(n for n in named if BRIDGE_LEVELS.get(n) == 2 and n != own[2])
+    assert edges
+    rest = dict(edges)
+    while rest:
+        free = [name for name, targets in rest.items() if not targets & rest.keys()]
+        assert free, f"a circle among {rest}"
+        for name in free:
+            del rest[name]
+
+
+def test_private_torch_names_stand_in_one_module() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} {name}"
+        for path in sources()
+        if module_name(path) != PRIVATE_DOOR
+        for name in private_torch_names(ast.parse(path.read_text()), imports_of(path))
+    ]
+    assert wrong == [], f"import these in bridge/torch_api.py, with a probe: {wrong}"
+
+
+@pytest.mark.parametrize(
+    ("code", "private"),
+    [
+        ("from torch._dynamo import config", True),
+        ("import torch._functorch.aot_autograd", True),
+        ("from torch.utils._pytree import tree_map", True),
+        ("from torch import _guards", True),
+        ("import torch\ntorch._dynamo.reset()", True),
+        ("importlib.import_module('torch._inductor.config')", True),
+        ("import torch\ntorch.ops.aten._softmax.default, torch.__version__, torch.compiler.reset()", False),
+        ("from torch.fx import GraphModule\nx._version", False),
+    ],
+)
+def test_a_private_torch_name_is_found(code: str, private: bool) -> None:
+    tree = ast.parse(code)
+    found = private_torch_names(tree, list(imports(tree, "relaxgrad.bridge.x", False)))
+    assert bool(found) == private
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in sources()}
+    assert {name: n for name, n in lengths.items() if n > MAX_LINES} == {}
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in sources()
+        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+# -- packaging --------------------------------------------------------------------------------------------------------
+
+
+def listed_packages() -> set[str]:
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        return set(tomllib.load(file)["tool"]["setuptools"]["packages"])
+
+
+def test_the_list_of_packages_is_complete() -> None:
+    present = {module_name(path.parent / "__init__.py") for path in sources()}
+    listed = listed_packages()
+    assert present - listed == set(), "folders with modules that pyproject.toml does not list"
+    without_folder = {n for n in listed if not (ROOT / Path(*n.split(".")[1:])).is_dir()}
+    assert without_folder == set(), "packages that have no folder"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from a copy, since setuptools would leave its build folder in the working tree."""
+    copy, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(out), str(copy)]
+    run = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_file_under_one_name(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {n.split("/")[0] for n in names if ".dist-info" not in n} == {"relaxgrad"}
+    expected = {f"relaxgrad/{p.relative_to(ROOT).as_posix()}" for p in sources()}
+    expected |= {f"relaxgrad/{folder}/py.typed" for folder in FOLDERS}
+    assert expected - names == set()
+
+
+def test_the_wheel_is_imported_without_the_working_tree(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    code = (
+        "import relaxgrad.bridge.kinds as k, relaxgrad.bridge.schemas as s, relaxgrad.cli.main as m;"
+        "print(k.__file__, s.__file__, m.__file__); raise SystemExit(m.main(['--help']))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert run.returncode == 0, run.stderr
+    assert all(name.startswith(str(tmp_path)) for name in run.stdout.splitlines()[0].split())
+
+
+def test_coverage_py_is_not_hidden_by_our_folder() -> None:
+    assert not (ROOT / "coverage" / "__init__.py").exists()
+    code = "import coverage; print(coverage.__file__, coverage.Coverage.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    assert not run.stdout.startswith(str(ROOT / "coverage")), run.stdout
+    assert run.stdout.split()[-1] == "Coverage"
+
+
+def test_torch_finds_the_backend_by_its_entry_point() -> None:
+    (entry,) = importlib.metadata.entry_points(group="torch_dynamo_backends", name="relaxgrad")
+    assert callable(entry.load())
+    assert "relaxgrad" in torch.compiler.list_backends()
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    named = set(re.findall(r"^\s*make ([\w-]+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE))
+    assert {"test", "train"} <= named
+    targets = set(re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert named - targets == set()
+
+
+def test_help_loads_neither_torch_nor_tvm() -> None:
+    code = (
+        "import sys; from relaxgrad.cli.main import main; code = main(['--help']);"
+        "loaded = {'torch', 'tvm', 'numpy', 'transformers'} & sys.modules.keys();"
+        "raise SystemExit(f'loaded {loaded}' if loaded else code)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    for command in ("train", "capture", "doctor"):
+        assert command in run.stdout

@@ -140,6 +140,25 @@ def real_tensors() -> Iterator[None]:
         yield
 
 
+def input_sources(gm: torch.fx.GraphModule) -> list[str | None]:
+    """For each placeholder of a Dynamo graph (not AOTAutograd's), the access path by which Dynamo reached it.
+
+    As `L['self']._modules['fc']._parameters['weight']`; None where Dynamo says none.
+    """
+    found: list[str | None] = []
+    for node in gm.graph.find_nodes(op="placeholder"):
+        name = getattr(getattr(node, "_dynamo_source", None), "name", None)
+        name = name() if callable(name) else name  # a method up to torch 2.10, an attribute since
+        found.append(name if isinstance(name, str) and name else None)
+    return found
+
+
+def input_requires_grad() -> list[bool] | None:
+    """For each flat input of the compilation in progress, whether it needs a gradient; None outside one."""
+    info = getattr(getattr(tracing_context(), "fw_metadata", None), "input_info", None)
+    return None if info is None else [bool(i.requires_grad) for i in info]
+
+
 def dynamo_reset() -> None:
     """Forgets every compiled graph of this process."""
     torch.compiler.reset()

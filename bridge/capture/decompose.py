@@ -11,12 +11,13 @@ random numbers, and ends in a compiler that has good kernels for some ops. So:
 - removed, better whole: `embedding_dense_backward` (a scatter, where the entry is a masked copy and an accumulating
   index_put).
 - added: entries of torch's registry for non-core ops that training graphs contain (batch norm in train mode, ...), and our
-  own for `native_dropout` (see there).
+  own, the functions at the end of this file.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,8 @@ _REMOVED = (
 
 _ADDED = (
     aten._native_batch_norm_legit,
+    aten.new_empty_strided,
+    aten.linalg_vector_norm,
     aten._native_batch_norm_legit_functional,
     aten.native_batch_norm,
 )
@@ -49,7 +52,11 @@ def decompositions(name: str = "core_aten") -> Table:
     """A fresh copy of the table `name`: OpOverload -> decomposition. Raises UserError for an unknown name."""
     if name not in TABLES:
         raise UserError(f"no decomposition table {name!r}; there are {', '.join(sorted(TABLES))}")
-    return dict(TABLES[name]())
+    table = dict(TABLES[name]())
+    fma = getattr(torch.ops.prims, "fma", None)  # Dynamo registers it the first time it uses it
+    if table and fma is not None:
+        table[fma.default] = lambda a, b, c: a * b + c
+    return table
 
 
 @functools.cache
@@ -59,8 +66,19 @@ def _core_aten() -> Table:
     for op in list(table):
         if getattr(op, "overloadpacket", None) in _REMOVED or is_random(op):
             del table[op]
-    table[aten.native_dropout.default] = native_dropout
+    table.update(_own())
     return table
+
+
+def _own() -> Table:
+    return {
+        aten.native_dropout.default: native_dropout,
+        aten.var_mean.correction: var_mean,
+        aten.diagonal_scatter.default: diagonal_scatter,
+        aten.max.default: aten.amax.default,
+        aten.min.default: aten.amin.default,
+        torch.ops.prims.convert_element_type.default: torch.Tensor.to,
+    }
 
 
 def _none() -> Table:
@@ -75,6 +93,22 @@ def is_random(op: Any) -> bool:
     if not isinstance(op, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
         return False
     return not op._can_decompose()
+
+
+def is_core(op: Any) -> bool:
+    """Whether a node target is a core ATen op (torch's tag), or needs no kernel (getitem, symbolic arithmetic)."""
+    if isinstance(op, torch._ops.OpOverload):
+        return torch.Tag.core in op.tags
+    return not isinstance(op, torch._ops.HigherOrderOperator)
+
+
+def residue(graph: torch.fx.GraphModule) -> Counter[str]:
+    """Calls of ops outside core ATen, by overload name."""
+    return Counter(str(n.target) for n in graph.graph.nodes if n.op == "call_function" and not is_core(n.target))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Our own decompositions
 
 
 def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -106,13 +140,33 @@ def _memory_order(x: torch.Tensor) -> list[int]:
     return sorted(range(x.dim()), key=lambda d: -int(strides[d]))
 
 
-def is_core(op: Any) -> bool:
-    """Whether a node target is a core ATen op (torch's tag), or needs no kernel (getitem, symbolic arithmetic)."""
-    if isinstance(op, torch._ops.OpOverload):
-        return torch.Tag.core in op.tags
-    return not isinstance(op, torch._ops.HigherOrderOperator)
+def var_mean(
+    x: torch.Tensor, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`aten.var_mean.correction`: (variance, mean) with one mean computed, in float32 for half precision as ATen does.
+
+    The divisor is max(0, N - correction) for N elements, correction 1 when it is None.
+    """
+    dims = sorted({d % x.dim() for d in dim}) if dim and x.dim() else list(range(x.dim()))
+    work = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    mean = aten.mean.dim(work, dims, True)
+    centred = work - mean
+    square = centred * centred.conj() if x.is_complex() else centred * centred
+    count: Any = math.prod(x.shape[d] for d in dims)
+    divisor = torch.sym_max(count - (1 if correction is None else correction), 0)
+    total = aten.sum.dim_IntList(square.real if x.is_complex() else square, dims, keepdim)
+    variance = total / divisor
+    mean = mean if keepdim else aten.squeeze.dims(mean, dims)
+    if work is not x:
+        return variance.to(x.dtype), mean.to(x.dtype)
+    return variance, mean
 
 
-def residue(graph: torch.fx.GraphModule) -> Counter[str]:
-    """Calls of ops outside core ATen, by overload name."""
-    return Counter(str(n.target) for n in graph.graph.nodes if n.op == "call_function" and not is_core(n.target))
+def diagonal_scatter(x: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
+    """`aten.diagonal_scatter`: `x` with the diagonal `x.diagonal(offset, dim1, dim2)` replaced by `src`, as an index_put."""
+    dim1, dim2 = dim1 % x.dim(), dim2 % x.dim()
+    order = [d for d in range(x.dim()) if d not in (dim1, dim2)] + [dim1, dim2]
+    steps = torch.arange(src.shape[-1], device=x.device)
+    where = [None] * (x.dim() - 2) + [steps + max(0, -offset), steps + max(0, offset)]
+    placed = aten.index_put.default(x.permute(order), where, src)
+    return placed.permute([order.index(d) for d in range(x.dim())])

@@ -46,13 +46,13 @@ clean:
 $(VENV)/ready-torch: Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "relaxgrad needs Python 3.11 or later: make PYTHON=python3.11")'
-	$(BIN)/pip install --quiet --upgrade "setuptools>=77" "$(TORCH)"
+	$(BIN)/pip install -qq --upgrade "setuptools>=77" "$(TORCH)"
 	touch $@
 
 $(VENV)/ready-zoo: $(VENV)/ready-torch pyproject.toml
-	$(BIN)/pip install --quiet -e ".[zoo]"
+	$(BIN)/pip install -qq -e ".[zoo]"
 	touch $@
 
 $(VENV)/ready-dev: $(VENV)/ready-torch pyproject.toml
-	$(BIN)/pip install --quiet -e ".[dev]"
+	$(BIN)/pip install -qq -e ".[dev]"
 	touch $@

@@ -10,13 +10,13 @@ same computation in float64, and a result is judged by the distance to it in uni
   drown among many right ones.
 - MULTIPLE = 4. Eager and the compiled graph are two orders of the same roundings. The maxima of two such samples
   differ by less than 2 in practice; a serial sum in place of eager's pairwise one loses about one bit more.
-- The floor, FLOOR_EPS = 8 units in the last place of the largest value, is for results that eager happens to get exactly
-  (a sum of few terms): fusing a multiply and an add moves the last place, and is no fault.
+- The floor, FLOOR_EPS = 8 units in the last place of the largest value, is for results that eager happens to get
+  exactly (a sum of few terms): fusing a multiply and an add moves the last place, and is no fault.
 - Where eager's own error is of the size of the reference itself, the exact value is zero up to rounding (the bias of a
   convolution before a batch norm, of a key projection before a softmax) and both results are noise. Its size
-  follows the terms that cancel, not their sum, so there the floor is taken from `magnitude`, the largest reference value
-  of the whole set that the tensor belongs to (all gradients of the step). It never applies to a tensor that eager gets
-  to better than NOISE.
+  follows the terms that cancel, not their sum, so there the floor is taken from `magnitude`, the largest reference
+  value of the whole set that the tensor belongs to (all gradients of the step). It never applies to a tensor that
+  eager gets to better than NOISE.
 - NaN and infinity must stand where eager has them. A comparison of nothing (no elements, all NaN, zeros with zeros) is
   a failure, because it would pass whatever was compiled. So is a tensor against None.
 - Integer and bool tensors have no rounding: they must equal eager's.
@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .problem import Problem, map_tensors
+from .problem import Problem, copy_tensors, map_tensors
 
 MULTIPLE = 4.0  # of eager's own error; see Note [The float64 rule]
 FLOOR_EPS = 8.0  # units of eps(dtype) * max|reference|
@@ -192,8 +192,9 @@ _REAL = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 class _Float64(TorchDispatchMode):
     """Keeps a float64 copy of a model in float64 with the random numbers of the float32 one.
 
-    - A cast to float32, or a tensor made in float32 (RMS norms, softmaxes and rotary tables do both, to be exact in half
-      precision), is made in float64: the reference would round to float32 otherwise.
+    - A cast to float32, or a tensor made in float32 (RMS norms, softmaxes and rotary tables do both, to be exact in
+      half precision), is made in float64: the reference would round to float32 otherwise.
+    - A float32 tensor that comes from outside the copy is widened where it is used.
     - Uniform and normal numbers differ between float32 and float64 for one seed, so they are drawn in float32 and
       widened. Bernoulli draws (dropout) compare the same uniform number with p in every dtype; a test holds that.
     """
@@ -211,6 +212,8 @@ class _Float64(TorchDispatchMode):
             kwargs["dtype"] = _REAL[kwargs["dtype"]]
         name = func.overloadpacket.__name__
         if name not in self._DRAWS:
+            if not func._schema.is_mutable:  # a float32 tensor from outside, as a target that the loss closes over
+                args, kwargs = map_tensors(args, _widen), map_tensors(kwargs, _widen)
             return func(*args, **kwargs)
         if name.endswith("_"):
             target = args[0]
@@ -230,16 +233,12 @@ def func_arguments(func: Any) -> frozenset[str]:
     return frozenset(argument.name for argument in func._schema.arguments)
 
 
+def _widen(tensor: Tensor) -> Tensor:
+    return tensor.to(_REAL[tensor.dtype]) if tensor.dtype in _REAL else tensor
+
+
 def _narrow(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype == torch.float64 else tensor
-
-
-def widen(tensor: Tensor) -> Tensor:
-    """A detached copy: float64 for floating point, complex128 for complex, as it was otherwise."""
-    tensor = tensor.detach()
-    if tensor.is_floating_point():
-        return tensor.double() if tensor.dtype != torch.float64 else tensor.clone()
-    return tensor.to(torch.complex128) if tensor.is_complex() else tensor.clone()
 
 
 @contextlib.contextmanager
@@ -273,12 +272,10 @@ def step_values(problem: Problem, loss: Tensor) -> StepValues:
 def float64_step(problem: Problem, seed: int) -> StepValues:
     """One forward and backward of `problem` in float64 after `torch.manual_seed(seed)`. `problem` itself is widened."""
     problem.module.double()
-    args, kwargs = map_tensors(problem.args, widen), map_tensors(problem.kwargs, widen)
+    args, kwargs = copy_tensors((problem.args, problem.kwargs), widen=True)
     problem.module.zero_grad()
     torch.manual_seed(seed)
     with float64_run():
         loss = problem.loss(problem.module(*args, **kwargs))
         loss.backward()
     return step_values(problem, loss)
-
-

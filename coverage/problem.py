@@ -94,6 +94,24 @@ def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
+def copy_tensors(value: Any, widen: bool = False) -> Any:
+    """`value` with every tensor copied as a leaf, one that occurs twice copied once.
+
+    `widen`: floating point becomes float64 and complex complex128.
+    """
+    copies: dict[int, Tensor] = {}
+
+    def copy(tensor: Tensor) -> Tensor:
+        if id(tensor) not in copies:
+            new = tensor.detach().clone()  # keeps the strides of a dense tensor
+            if widen:
+                new = new.double() if new.is_floating_point() else new.to(torch.complex128) if new.is_complex() else new
+            copies[id(tensor)] = new.requires_grad_(tensor.requires_grad)
+        return copies[id(tensor)]
+
+    return map_tensors(value, copy)
+
+
 def seed_everything(seed: int) -> None:
     """Seed torch, random and numpy (when it is there): factories use any of them."""
     torch.manual_seed(seed)

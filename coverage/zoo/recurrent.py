@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,10 +14,10 @@ VOCABULARY, WIDTH, BATCH, LENGTH = 64, 48, 4, 16
 class RecurrentLanguageModel(nn.Module):
     """Next-token model. forward(tokens) takes (batch, length) int64 tokens and returns the 0-d loss."""
 
-    def __init__(self, layer: type[nn.RNNBase], **options: Any):
+    def __init__(self, layer: type[nn.LSTM] | type[nn.GRU]):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.recurrent = layer(WIDTH, WIDTH, num_layers=2, dropout=0.1, batch_first=True, **options)
+        self.recurrent = layer(WIDTH, WIDTH, num_layers=2, dropout=0.1, batch_first=True)
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -27,7 +25,7 @@ class RecurrentLanguageModel(nn.Module):
         return F.cross_entropy(self.head(hidden).flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def _problem(layer: type[nn.RNNBase]) -> Problem:
+def _problem(layer: type[nn.LSTM] | type[nn.GRU]) -> Problem:
     return Problem(RecurrentLanguageModel(layer), (torch.randint(VOCABULARY, (BATCH, LENGTH + 1)),))
 
 

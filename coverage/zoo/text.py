@@ -18,7 +18,7 @@ VOCABULARY, WIDTH, HEADS, LAYERS, BATCH, LENGTH = 128, 64, 4, 2, 4, 24
 
 
 class EncoderModel(nn.Module):
-    """Token classifier on nn.TransformerEncoder. forward(tokens, labels), both (batch, length) int64, returns the loss."""
+    """Token classifier on nn.TransformerEncoder. forward(tokens, labels): (batch, length) int64 -> the 0-d loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,6 +106,7 @@ def distilbert() -> Problem:
         attention_dropout=0.1,
         seq_classif_dropout=0.1,
         num_labels=4,
+        problem_type="single_label_classification",  # as in vision.py: else the second forward is compiled anew
     )
     inputs = {"input_ids": _tokens(), "attention_mask": _padded_mask(), "labels": torch.randint(4, (BATCH,))}
     return Problem(DistilBertForSequenceClassification(config), kwargs=inputs)

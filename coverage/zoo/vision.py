@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,9 @@ from ..problem import Problem
 from .tiny import Classifier
 
 BATCH, CLASSES, SIZE = 4, 10, 32
+
+# Where it is not given, the first forward writes it into the configuration, and Dynamo compiles the second one anew.
+SINGLE_LABEL: dict[str, Any] = {"problem_type": "single_label_classification"}
 
 
 def _images() -> Tensor:
@@ -51,6 +56,7 @@ def vit() -> Problem:
         image_size=SIZE,
         patch_size=8,
         num_labels=CLASSES,
+        **SINGLE_LABEL,
     )
     return Problem(ViTForImageClassification(config), kwargs={"pixel_values": _images(), "labels": _labels()})
 
@@ -60,7 +66,7 @@ def resnet() -> Problem:
     from transformers import ResNetConfig, ResNetForImageClassification
 
     config = ResNetConfig(
-        embedding_size=16, hidden_sizes=[16, 32], depths=[1, 2], layer_type="basic", num_labels=CLASSES
+        embedding_size=16, hidden_sizes=[16, 32], depths=[1, 2], layer_type="basic", num_labels=CLASSES, **SINGLE_LABEL
     )
     return Problem(ResNetForImageClassification(config), kwargs={"pixel_values": _images(), "labels": _labels()})
 
@@ -78,5 +84,6 @@ def convnext() -> Problem:
         layer_scale_init_value=0.1,
         image_size=SIZE,
         num_labels=CLASSES,
+        **SINGLE_LABEL,
     )
     return Problem(ConvNextForImageClassification(config), kwargs={"pixel_values": _images(), "labels": _labels()})

@@ -1,0 +1,277 @@
+"""`relaxgrad train`: trains models in eager and on TVM side by side, and says whether TVM trained them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relaxgrad.bridge.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from relaxgrad.coverage.process import Outcome
+
+TASK = "relaxgrad.coverage.training:train_task"
+
+
+def command(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...",
+            help="Zoo names, path/to/file.py:factory, or package.module:factory. A factory takes no arguments and "
+            "returns (module, inputs) or (module, inputs, loss_fn).",
+            show_default=False,
+        ),
+    ] = None,
+    all_models: Annotated[bool, typer.Option("--all", help="Every model of the zoo.")] = False,
+    steps: Annotated[int, typer.Option(min=1, help="AdamW steps.")] = 20,
+    target: Annotated[str, typer.Option(help="TVM target: KIND or KIND:MODEL, as llvm.")] = "llvm",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the records to FILE.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of parameters, inputs and dropout.")] = 0,
+    fallback: Annotated[
+        str, typer.Option(help="What an op without a lowering does: aten runs it, error stops.")
+    ] = "aten",
+    jobs: Annotated[int, typer.Option(min=1, help="Models at a time. Above 1 the step times disturb each other.")] = 1,
+    time_limit: Annotated[float, typer.Option(min=1, help="Seconds for one model.")] = 900.0,
+) -> None:
+    """Train models in eager and on TVM with the same seed and optimizer, and compare gradients, losses and step times.
+
+    Exit code 0: all trained. 1: one fell short. 2: bad usage, or a model that does not run in eager either.
+    """
+    names = _names(models or [], all_models)
+    if fallback not in ("aten", "error"):
+        raise UserError(f"--fallback is aten or error, not {fallback!r}")
+    from relaxgrad.bridge.compile.target import resolve_target
+    from relaxgrad.coverage.records import check_writable, write_json
+
+    if json_file is not None:
+        check_writable(json_file)
+    resolve_target(target)
+    arguments = [
+        {"model": name, "steps": steps, "seed": seed, "target": target, "fallback": fallback} for name in names
+    ]
+    outcomes = _run(arguments, jobs, time_limit)
+    records = [_record(a, o) for a, o in zip(arguments, outcomes, strict=True)]
+    if json_file is not None:
+        write_json(json_file, {"schema": 1, "command": "train", "models": records})
+    user_errors = [o for o in outcomes if o.state == "user error"]
+    if not (user_errors and len(names) == 1):
+        _show(records, jobs)
+    if user_errors:
+        error = UserError("; ".join(o.message for o in user_errors))
+        for outcome in user_errors:
+            error.add_note(outcome.traceback)  # `--debug` prints it
+        raise error
+    if any(record["status"] != "trained" for record in records):
+        raise typer.Exit(1)
+
+
+def _names(models: list[str], all_models: bool) -> list[str]:
+    """The models to train, each once, in order. Raises UserError for those that can be told wrong now."""
+    from relaxgrad.coverage.models import check_name
+    from relaxgrad.coverage.zoo import ZOO
+
+    names = list(dict.fromkeys([*(ZOO if all_models else ()), *models]))
+    if not names:
+        raise UserError(f"name a model, or --all; zoo models: {', '.join(ZOO)}")
+    for name in names:
+        check_name(name)
+    return names
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Running
+
+
+def _run(arguments: list[dict[str, Any]], jobs: int, time_limit: float) -> list[Outcome]:
+    """The outcomes, in order. Progress goes to stderr: a bar where it is a terminal, else a line per finished model."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from relaxgrad.coverage.process import run_tasks
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        overall = progress.add_task("models", total=len(arguments), visible=len(arguments) > 1)
+        bars: dict[int, Any] = {}
+
+        def on_event(index: int, event: dict[str, Any]) -> None:
+            if index not in bars:
+                bars[index] = progress.add_task(arguments[index]["model"], total=arguments[index]["steps"])
+            if event["event"] == "stage":
+                progress.update(bars[index], description=f"{arguments[index]['model']}: {event['stage']}")
+            else:
+                losses = event["losses"]
+                text = f"{arguments[index]['model']}: loss {losses['compiled']:.4f}, eager {losses['eager']:.4f}"
+                progress.update(bars[index], description=text, completed=event["step"])
+
+        def on_done(index: int, outcome: Outcome) -> None:
+            if index in bars:
+                progress.remove_task(bars[index])
+            progress.advance(overall)
+            if len(arguments) > 1:
+                line = f"{arguments[index]['model']}: {_headline(outcome)} ({outcome.seconds:.0f} s)"
+                progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+        return run_tasks(TASK, arguments, time_limit, jobs, on_event, on_done)
+
+
+def _headline(outcome: Outcome) -> str:
+    if outcome.value is None:
+        return f"failed: {outcome.message}"
+    return _status(outcome.value)
+
+
+def _status(record: dict[str, Any]) -> str:
+    return str(record["status"]) + (f": {record['reason']}" if record["reason"] else "")
+
+
+def _record(arguments: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """The worker's record, or one that says how the worker ended."""
+    from relaxgrad.coverage.train_record import TrainRecord
+
+    if outcome.value is not None:
+        return outcome.value
+    tail = [line for line in outcome.output.splitlines() if line.strip()][-5:]
+    return TrainRecord(
+        arguments["model"],
+        reason=f"{outcome.state}: {outcome.message}",
+        backend="relaxgrad",
+        target=arguments["target"],
+        fallback=arguments["fallback"],
+        seed=arguments["seed"],
+        steps=arguments["steps"],
+        reasons=[] if outcome.state == "user error" else tail,
+    ).to_json()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Showing
+
+
+def _show(records: list[dict[str, Any]], jobs: int) -> None:
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console(highlight=False, markup=False)
+    if len(records) == 1:
+        _show_details(console, records[0])
+    table = _table(records)
+    # A column that is cut off is worth nothing: the table takes the width it needs, and a narrow terminal wraps it.
+    needed = Measurement.get(console, console.options.update(width=1000), table).maximum
+    if needed > console.width:
+        console = Console(highlight=False, markup=False, width=needed, file=sys.stdout)
+    console.print(table, soft_wrap=True)
+    for record in records:
+        if record["status"] != "trained":
+            console.print(f"{record['model']}: {_status(record)}", soft_wrap=True)
+    if jobs > 1:
+        console.print(f"Step times were taken with {jobs} models at a time.", soft_wrap=True)
+
+
+def _table(records: list[dict[str, Any]]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    for title in (
+        "parameters",
+        "graphs\nfw+bw+inf",
+        "breaks",
+        "recom-\npiles",
+        "native",
+        "library",
+        "fall-\nback",
+        "meta-\ndata",
+        "gradients\nright",
+        "worst error\n/ allowed",
+        "loss\neager",
+        "loss\nTVM",
+        "curves\ndiffer",
+        "step ms\neager",
+        "step ms\nTVM",
+        "first\nstep s",
+    ):
+        table.add_column(title, justify="right", no_wrap=True)
+    for record in records:
+        table.add_row(*_row(record), style=None if record["status"] == "trained" else "red")
+    return table
+
+
+def _row(record: dict[str, Any]) -> list[str]:
+    gradients, calls, graphs = record["gradients"], record["calls"], record["graphs"]
+    right = f"{gradients['compared'] - len(gradients['failed'])}/{gradients['compared']}"
+    ratio = gradients["worst_ratio"]
+    eager, compiled = record["losses_eager"], record["losses_compiled"]
+    return [
+        record["model"],
+        record["status"],
+        f"{record['parameters']:,}",
+        "+".join(str(graphs[kind]) for kind in ("forward", "backward", "inference")) if graphs else "-",
+        str(sum(record["graph_breaks"].values())),
+        str(record["recompiles"]),
+        *(str(calls.get(kind, "-")) for kind in ("native", "library", "fallback", "metadata")),
+        right if gradients["compared"] else "-",
+        "-" if ratio is None else f"{ratio:.2f}",
+        f"{eager[-1]:.6f}" if eager else "-",
+        f"{compiled[-1]:.6f}" if compiled else "-",
+        "-" if record["loss_difference"] is None else f"{record['loss_difference']:.0e}",
+        _milliseconds(record["time_eager"]),
+        _milliseconds(record["time_compiled"]),
+        f"{record['time_compiled']['first']:.1f}" if record["time_compiled"] else "-",
+    ]
+
+
+def _milliseconds(timing: dict[str, Any] | None) -> str:
+    return "-" if timing is None or timing["median"] is None else f"{timing['median'] * 1e3:.2f}"
+
+
+def _show_details(console: Console, record: dict[str, Any]) -> None:
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True)
+
+    say(
+        f"{record['model']}: {record['parameters']:,} parameters, {record['steps']} AdamW steps, "
+        f"seed {record['seed']}, target {record['target']}, {record['threads']} thread{_s(record['threads'])}"
+    )
+    details = record["graph_details"]
+    say(f"{len(details)} graph{_s(len(details))}:")
+    for graph in details:
+        calls = ", ".join(f"{count} {kind}" for kind, count in graph["calls"].items() if count)
+        seconds = sum(graph["seconds"].values())
+        symbolic = ", symbolic sizes" if graph["symbolic"] else ""
+        say(
+            f"  {graph['kind']}: compiled by TVM in {seconds:.2f} s, {graph['kernels']} kernels "
+            f"({calls} ops{symbolic}), run {graph['runs']} times"
+        )
+    for reason, count in record["graph_breaks"].items():
+        say(f"  graph break, {count} times: {reason}")
+    for reason in record["reasons"]:
+        say(f"  {reason}")
+    for what in ("gradients", "buffers"):
+        judged = record[what]
+        if not judged["compared"]:
+            continue
+        right = judged["compared"] - len(judged["failed"])
+        worst = judged["worst"]
+        say(
+            f"{what} of the first step: {right} of {judged['compared']} right by float64; worst {worst['name']}, "
+            f"error {worst['error']:.1e}, eager's own {worst['eager_error']:.1e}, allowed {worst['allowed']:.1e}"
+        )
+        for line in judged["failed"]:
+            say(f"  {line}")
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"

@@ -1,0 +1,49 @@
+"""JSON files of the measurements: written whole or not at all, and valid JSON whatever was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from relaxgrad.bridge.errors import UserError
+
+
+def plain(value: Any) -> Any:
+    """`value` with NaN and infinity as null, which JSON has no numbers for, and tuples as lists."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def check_writable(path: Path) -> None:
+    """Raises UserError when `path` cannot be written: better before an hour of measuring than after it."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the name of a file")
+    folder = path.parent
+    if not folder.is_dir():
+        raise UserError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"cannot write {path}: no permission to write in {folder}")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes `value` to a temporary file beside `path` and renames it. Raises UserError as `check_writable`."""
+    check_writable(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(plain(value), file, indent=2, allow_nan=False)
+            file.write("\n")
+        mask = os.umask(0)  # mkstemp makes files of its owner alone; this one gets what open() would have given
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

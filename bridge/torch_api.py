@@ -1,7 +1,7 @@
 """The only file that imports private torch names.
 
 AOTAutograd is not a stable public interface. Everything of it that the bridge stands on goes through this door, and
-each door has a probe that *exercises* it (`probe_all`), so that a torch release that moves or changes a name is found by
+each name has a probe that *exercises* it (`probe_all`), so that a torch release that moves or changes one is found by
 `relaxgrad doctor` and not by a wrong gradient. Private names are imported when used: a missing one fails its probe and
 raises one clear `UserError` at use, and never stops this module from being imported. Written against torch 2.11-2.14.
 """
@@ -79,15 +79,15 @@ def aot_backend(
     Min-cut partitioner; input mutations stay in the graph as `copy_`; compilers get `(gm, fake_inputs)` and may return
     a boxed callable (`make_boxed_func`, or `_boxed_call = True`). `kwargs` go on to torch's `aot_autograd`.
 
-    Note that a FakeTensorMode is active while the forward compiler runs and not while a lazily compiled backward does: a
-    compiler that makes real tensors does so under `real_tensors()`.
+    A FakeTensorMode is active while the forward compiler runs and not while a lazily compiled backward does: a compiler
+    that makes real tensors does so under `real_tensors()`.
 
     Note [Donated buffers]
     AOTAutograd lets the backward graph reuse saved activations unless `donated_buffer` is off, and refuses
-    `retain_graph=True` then. Turning the option off while compiling stops the donation, yet the *run-time* check reads the
-    global option again and compares the list of donated buffers, `None` when it was never collected, with `[]`: the second
-    backward of a retained graph would still raise. So the compilers also say the empty list, in the graph's own
-    metadata. A global option that the user sets for other backends stays untouched.
+    `retain_graph=True` then. Turning the option off while compiling stops the donation, yet the *run-time* check reads
+    the global option again and compares the list of donated buffers, `None` when it was never collected, with `[]`:
+    `retain_graph=True` would still raise. So the compilers also put the empty list in the graph's own metadata. A
+    global option that the user sets for other backends stays untouched.
     """
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
@@ -201,8 +201,17 @@ def export_joint(
     `args` may be FakeTensors of a mode with symbolic sizes: the graph is then symbolic. Input mutations are outputs.
     """
     export = _private("torch._functorch.aot_autograd:aot_export_joint_with_descriptors", "capturing the joint graph")
-    with functorch_config_patch(donated_buffer=False), rnn_decompositions():
+    with functorch_config_patch(donated_buffer=False), rnn_decompositions(), _stack_traces():
         return export(stack, module, args, kwargs, decompositions=dict(decompositions))
+
+
+@contextlib.contextmanager
+def _stack_traces() -> Iterator[None]:
+    """Makes AOTAutograd note the user's stack on what it traces from a live module (Dynamo's nodes carry it already)."""
+    module = _private("torch._functorch._aot_autograd.graph_capture", "source lines in the joint graph")
+    make_fx = _private("torch._functorch._aot_autograd.graph_capture:make_fx", "source lines in the joint graph")
+    with mock.patch.object(module, "make_fx", functools.partial(make_fx, record_stack_traces=True)):
+        yield
 
 
 def descriptors() -> Any:
@@ -236,11 +245,11 @@ def rnn_decompositions() -> Iterator[None]:
     """Makes AOTAutograd trace `nn.LSTM`, `nn.GRU` and `nn.RNN` as they train, for the time being.
 
     Note [Recurrent layers]
-    AOTAutograd takes recurrent layers apart while it traces, with functions that no table can replace. In torch 2.13 these
-    (1) lose the dropout between layers (`_rnn_helper` compares `num_layers < i - 1`, which is never true), and (2) choose the
-    inference kernel `mkldnn_rnn_layer` whenever the *input* needs no gradient, though the weights do; its graph cannot
-    be run for training. Here the helper runs one layer at a time with dropout between them, in ATen's order, and the kernel
-    is not chosen.
+    AOTAutograd takes recurrent layers apart while it traces, with functions that no table can replace. In torch 2.13
+    these (1) lose the dropout between layers (`_rnn_helper` compares `num_layers < i - 1`, which is never true), and
+    (2) choose the inference kernel `mkldnn_rnn_layer` whenever the *input* needs no gradient, though the weights do; its
+    graph cannot be run for training. Here the helper runs one layer at a time with dropout between them, in ATen's
+    order, and the kernel is not chosen.
     """
     registry = "torch._decomp.decompositions"
     one_by_one = functools.partial(_rnn_layers, _private(f"{registry}:_rnn_helper", "recurrent layers"))
@@ -324,16 +333,15 @@ def symbolic_fake_mode() -> FakeTensorMode:
     """A new fake mode with symbolic sizes; real tensors become fake ones with `mode.from_tensor`."""
     mode = _private(*_TYPES["FakeTensorMode"])
     shape_env = _private("torch.fx.experimental.symbolic_shapes:ShapeEnv", "symbolic sizes")
-    return mode(shape_env=shape_env(), allow_non_fake_inputs=True)  # type: ignore[no-any-return]  # looked up by name
+    return mode(shape_env=shape_env(), allow_non_fake_inputs=True)
 
 
-def fake_dynamic(mode: FakeTensorMode, tensor: torch.Tensor, dynamic: Sequence[int]) -> torch.Tensor:
-    """`tensor` as a FakeTensor of `mode` whose dimensions in `dynamic` are symbols and whose others are fixed."""
+def fake_dynamic(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` as a FakeTensor of `mode` with a symbol for every size above 1; equal sizes share a symbol."""
     symbolic_shapes = "torch.fx.experimental.symbolic_shapes:"
     context = _private(symbolic_shapes + "StatelessSymbolicContext", "symbolic sizes")
     dim = _private(symbolic_shapes + "DimDynamic", "symbolic sizes")
-    sizes = [dim.DYNAMIC if i in dynamic else dim.STATIC for i in range(tensor.dim())]
-    return mode.from_tensor(tensor, symbolic_context=context(dynamic_sizes=sizes))
+    return mode.from_tensor(tensor, symbolic_context=context(dynamic_sizes=[dim.DUCK] * tensor.dim()))
 
 
 def data_dependent_errors() -> tuple[type[BaseException], ...]:

@@ -1,0 +1,21 @@
+"""Live module -> CapturedGraph: a training graph, and what each of its inputs and outputs means."""
+
+from .decompose import TABLES, decompositions, is_core, residue
+from .joint import capture_joint
+from .pair import capture_pair
+from .show import render, save
+from .signature import describe
+from .source import source_of
+
+__all__ = [
+    "TABLES",
+    "capture_joint",
+    "capture_pair",
+    "decompositions",
+    "describe",
+    "is_core",
+    "render",
+    "residue",
+    "save",
+    "source_of",
+]

@@ -1,11 +1,12 @@
 """Decomposition tables by name: `core_aten` (torch's own, changed where training needs it) and `none`.
 
 Note [What the core_aten table changes]
-torch's table is made for export, where a graph is run for its values. A training graph is also run for its gradients and its
-random numbers, and ends in a compiler that has good kernels for some ops. So:
+torch's table is made for export, where a graph is run for its values. A training graph is also run for its gradients
+and its random numbers, and ends in a compiler that has good kernels for some ops. So:
 
-- removed, wrong in training: `_scaled_dot_product_flash_attention_for_cpu`. torch's entry swaps the forward for plain math and
-  hands the attention weights on as `logsumexp`, which the flash backward then reads. Forward and backward stay a pair.
+- removed, wrong in training: `_scaled_dot_product_flash_attention_for_cpu`. torch's entry swaps the forward for plain
+  math and hands the attention weights on as `logsumexp`, which the flash backward then reads. Forward and backward stay
+  a pair.
 - removed, other random numbers than eager: the entries of random ops (`bernoulli`, `rrelu_with_noise`, ...) draw uniform
   numbers and compare; ATen draws differently from the same seed. Random ops stay random ops.
 - removed, better whole: `embedding_dense_backward` (a scatter, where the entry is a masked copy and an accumulating
@@ -89,7 +90,7 @@ TABLES: dict[str, Callable[[], Table]] = {"core_aten": _core_aten, "none": _none
 
 
 def is_random(op: Any) -> bool:
-    """Whether an op draws from PyTorch's generator by itself (a composite such as `aten.dropout` does so through others)."""
+    """Whether an op draws from PyTorch's generator by itself (a composite, as `aten.dropout`, does so through others)."""
     if not isinstance(op, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
         return False
     return not op._can_decompose()
@@ -116,9 +117,9 @@ def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[t
 
     Returns (input * mask / (1 - p), bool mask), as native_dropout_cpu in ATen/native/Dropout.cpp does.
 
-    ATen fills the mask in the order of the input's *memory*, `bernoulli` fills a contiguous tensor. A compiled
-    graph keeps no strides for its intermediates, so the order is made explicit: the mask is drawn with its dimensions in memory
-    order and permuted back.
+    ATen fills the mask in the order of the input's *memory*, `bernoulli` fills a contiguous tensor. A compiled graph keeps
+    no strides for its intermediates, so the order is made explicit: the mask is drawn with its dimensions in memory order
+    and permuted back.
     """
     if train is not None and not train:
         return input.clone(), torch.ones_like(input, dtype=torch.bool)
@@ -136,7 +137,7 @@ def _memory_order(x: torch.Tensor) -> list[int]:
     if x.is_contiguous():
         return list(range(x.dim()))
     strides = torch.empty_like(x).stride()
-    # A dimension of size 1 may carry any stride and moves nothing: sorting is stable, so it stays where it is among equals.
+    # A dimension of size 1 may carry any stride: wherever the sort puts it, it moves no element.
     return sorted(range(x.dim()), key=lambda d: -int(strides[d]))
 
 
@@ -153,7 +154,8 @@ def var_mean(
     centred = work - mean
     square = centred * centred.conj() if x.is_complex() else centred * centred
     count: Any = math.prod(x.shape[d] for d in dims)
-    divisor = torch.sym_max(count - (1 if correction is None else correction), 0)
+    taken = 1 if correction is None else correction
+    divisor = torch.sym_max(count - taken, 0) if taken else count
     total = aten.sum.dim_IntList(square.real if x.is_complex() else square, dims, keepdim)
     variance = total / divisor
     mean = mean if keepdim else aten.squeeze.dims(mean, dims)
@@ -163,7 +165,7 @@ def var_mean(
 
 
 def diagonal_scatter(x: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
-    """`aten.diagonal_scatter`: `x` with the diagonal `x.diagonal(offset, dim1, dim2)` replaced by `src`, as an index_put."""
+    """`aten.diagonal_scatter`: `x` with `x.diagonal(offset, dim1, dim2)` replaced by `src`, as an index_put."""
     dim1, dim2 = dim1 % x.dim(), dim2 % x.dim()
     order = [d for d in range(x.dim()) if d not in (dim1, dim2)] + [dim1, dim2]
     steps = torch.arange(src.shape[-1], device=x.device)

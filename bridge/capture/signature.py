@@ -1,7 +1,7 @@
 """What each input and output of a training graph means, read off AOTAutograd's descriptors.
 
-AOTAutograd writes a typed descriptor on every placeholder (`meta["desc"]`) and the list of them on the output node. A role comes
-from the descriptor's *type*; a placeholder or output whose descriptor we do not know gets the role UNKNOWN.
+AOTAutograd writes a typed descriptor on every placeholder (`meta["desc"]`) and the list of them on the output node. A
+role comes from the descriptor's *type*; a placeholder or output whose descriptor we do not know gets the role UNKNOWN.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def describe(
     metadata = torch_api.input_requires_grad()
 
     def requires_grad(desc: Any) -> bool:
-        index = getattr(desc, "idx", None)
         if desc in needs_grad:
             return True
-        known = metadata is not None and kind in (GraphKind.FORWARD, GraphKind.INFERENCE) and index is not None
-        return bool(known and index < len(metadata) and metadata[index])  # type: ignore[index,arg-type]  # `known`
+        if metadata is None or kind is GraphKind.JOINT or not isinstance(desc, torch_api.descriptors().PlainAOTInput):
+            return False
+        return desc.idx < len(metadata) and metadata[desc.idx]
 
     inputs = tuple(
         _input(placeholder, kind, names, requires_grad) for placeholder in gm.graph.find_nodes(op="placeholder")
@@ -83,7 +83,7 @@ def _input(
     elif desc is None and _feeds_random_state(node):
         role = InputRole.RNG
     elif desc is None and kind is GraphKind.BACKWARD:
-        # The partitioner gives a backward graph its tangents, which carry a descriptor, and what the forward graph saved.
+        # The partitioner gives a backward graph its tangents, which carry a descriptor, and what the forward saved.
         role = InputRole.SAVED
     return GraphInput(node.name, role, target, *_layout(value), requires_grad=requires_grad(desc))
 
@@ -168,8 +168,8 @@ _STEP = re.compile(r"\._(?P<kind>modules|parameters|buffers)\[(?P<quote>['\"])(?
 def source_meaning(source: str) -> Meaning:
     """Role and name of the access path by which Dynamo reached an input.
 
-    `L['self']._modules['fc']._parameters['weight']` is the parameter `fc.weight`; a path that ends outside a module's own
-    dictionaries is an input, named by the path.
+    `L['self']._modules['fc']._parameters['weight']` is the parameter `fc.weight`; a path that ends outside a module's
+    own dictionaries is an input, named by the path.
     """
     steps = list(_STEP.finditer(source))
     if steps and steps[-1].end() == len(source) and steps[-1]["kind"] != "modules":

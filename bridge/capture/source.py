@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,8 @@ _BRIDGE = str(Path(__file__).parent.parent)
 def source_of(node: torch.fx.Node) -> SourceLine | None:
     """The user's line for a node, from `node.meta["stack_trace"]`; None when no trace was recorded.
 
-    It is the innermost frame outside torch (and outside the bridge): for `nn.Linear` inside a model, the line of the model that
-    calls it. When every frame is torch's own (an `nn.Transformer` is the user's whole model) the innermost one stands.
+    It is the innermost frame outside torch (and outside the bridge): for `nn.Linear` inside a model, the line of the
+    model that calls it. When every frame is torch's own (an `nn.Transformer` is the whole model) the innermost stands.
     AOTAutograd gives a backward node the stack of the forward node whose gradient it computes.
     """
     trace = node.meta.get("stack_trace")
@@ -41,9 +42,10 @@ def _parse(trace: str) -> SourceLine | None:
             frames[-1] = SourceLine(frames[-1].file, frames[-1].line, line.strip())
     named = [f for f in frames if not f.file.startswith("<")]  # `<eval_with_key>` is generated code
     users = [f for f in named if not is_internal(f.file)]
-    return (users or named or [None])[-1]
+    found = users or named
+    return found[-1] if found else None
 
 
 def is_internal(file: str) -> bool:
     """Whether a source file belongs to torch or to the bridge itself."""
-    return file.startswith((_TORCH, _BRIDGE))
+    return file.startswith((_TORCH + os.sep, _BRIDGE + os.sep))

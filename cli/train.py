@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,7 +97,7 @@ def _run(arguments: list[dict[str, Any]], jobs: int, time_limit: float) -> list[
 
     from relaxgrad.coverage.process import run_tasks
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         overall = progress.add_task("models", total=len(arguments), visible=len(arguments) > 1)
@@ -141,16 +140,14 @@ def _record(arguments: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
 
     if outcome.value is not None:
         return outcome.value
-    tail = [line for line in outcome.output.splitlines() if line.strip()][-5:]
     return TrainRecord(
         arguments["model"],
-        reason=f"{outcome.state}: {outcome.message}",
+        reason=outcome.message.removeprefix(f"{arguments['model']}: "),
         backend="relaxgrad",
         target=arguments["target"],
         fallback=arguments["fallback"],
         seed=arguments["seed"],
         steps=arguments["steps"],
-        reasons=[] if outcome.state == "user error" else tail,
     ).to_json()
 
 
@@ -162,18 +159,22 @@ def _show(records: list[dict[str, Any]], jobs: int) -> None:
     from rich.console import Console
     from rich.measure import Measurement
 
-    console = Console(highlight=False, markup=False)
-    if len(records) == 1:
+    console = Console(highlight=False, markup=False, emoji=False)  # a model's name may read like markup
+    if len(records) == 1 and records[0]["graph_details"]:
         _show_details(console, records[0])
-    table = _table(records)
-    # A column that is cut off is worth nothing: the table takes the width it needs, and a narrow terminal wraps it.
-    needed = Measurement.get(console, console.options.update(width=1000), table).maximum
-    if needed > console.width:
-        console = Console(highlight=False, markup=False, width=needed, file=sys.stdout)
-    console.print(table, soft_wrap=True)
+    if len(records) > 1 or records[0]["time_eager"]:
+        table = _table(records)
+        # A column cut off is worth nothing: the table takes the width it needs, and a narrow terminal wraps it.
+        needed = Measurement.get(console, console.options.update(width=1000), table).maximum
+        if needed > console.width:
+            console = Console(highlight=False, markup=False, emoji=False, width=needed)
+        console.print(table, soft_wrap=True)
     for record in records:
         if record["status"] != "trained":
             console.print(f"{record['model']}: {_status(record)}", soft_wrap=True)
+            if not record["graph_details"]:  # else the details have them, by graph
+                for reason in record["reasons"]:
+                    console.print(f"  {reason}", soft_wrap=True)
     if jobs > 1:
         console.print(f"Step times were taken with {jobs} models at a time.", soft_wrap=True)
 

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -170,11 +171,14 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _death(code: int, printed: str) -> str:
+    """How a worker without a result ended, with the innermost Python line where Python's fault handler wrote one."""
     if code < 0:
         try:
             how = signal.Signals(-code).name
         except ValueError:
             how = f"signal {-code}"
-        return f"the worker process was killed by {how}"
+        frame = re.search(r'\(most recent call first\):\s+File "(.+)", line (\d+) in (\S+)', printed)
+        where = f" in {frame[3]} at {frame[1]}:{frame[2]}" if frame else ""
+        return f"the worker process was killed by {how}{where}"
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     return f"the worker process exited with code {code}" + (f": {lines[-1]}" if lines else "")

@@ -1,0 +1,1 @@
+"""Relax module -> executable: targets, passes, kernel schedules."""

@@ -1,0 +1,89 @@
+"""The passes between the importer's Relax module and machine code, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.relax import transform as rx
+
+from . import intrinsics
+from .schedule import schedule_kernels
+
+
+def passes(target: tvm.target.Target) -> list[Any]:
+    """What runs, in order. Each entry maps a module to a module."""
+    return [
+        # Only what the outputs read is computed.
+        rx.DeadCodeElimination(["main"]),
+        # Element-wise chains and the index computations of views become one kernel with their reader.
+        rx.AnnotateTIROpPattern(),
+        rx.FuseOps(fuse_opt_level=2),
+        rx.FuseTIR(),
+        rx.DeadCodeElimination(["main"]),
+        schedule_kernels(target),
+        assume_element_alignment(),
+        # A reshape of a whole tensor shares its memory.
+        rx.RewriteDataflowReshape(),
+        # Destination passing, memory planned ahead, shapes computed once.
+        rx.ToNonDataflow(),
+        rx.RemovePurityChecking(),
+        rx.CallTIRRewrite(),
+        rx.StaticPlanBlockMemory(),
+        rx.LowerAllocTensor(),
+        rx.KillAfterLastUse(),
+        rx.LowerRuntimeBuiltin(),
+        rx.ComputePrimValue(),
+        rx.VMShapeLower(emit_err_ctx=False),
+        rx.AttachGlobalSymbol(),
+    ]
+
+
+def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any, int]:
+    """Compiles `main` for `target`: (relax executable, number of kernels). Raises what TVM raises."""
+    intrinsics.register()
+    with target:
+        for step in passes(target):
+            module = step(module)
+        kernels = sum(isinstance(f, tirx.PrimFunc) for f in module.functions.values())
+        executable = relax.build(module, target, relax_pipeline=None)
+    return executable, kernels
+
+
+@tvm.transform.module_pass(opt_level=0, name="AssumeElementAlignment")
+class _AssumeElementAlignment:
+    """Kernels assume the alignment of one element and no more.
+
+    TVM's default of 64 bytes is never checked: a view with an offset, which is an ordinary input, would crash the process.
+    """
+
+    def transform_module(self, module: tvm.IRModule, _: Any) -> tvm.IRModule:
+        updated = tvm.IRModule(module.functions, attrs=module.attrs)
+        for var, function in module.functions.items():
+            if isinstance(function, tirx.PrimFunc):
+                updated.update_func(var, tvm_ffi.structural_map(function, (tirx.BufferType, _unaligned)))
+        return updated
+
+
+def assume_element_alignment() -> Any:
+    return _AssumeElementAlignment()
+
+
+def _unaligned(buffer: Any) -> Any:
+    size = max(1, tvm.DataType(str(buffer.dtype)).bits // 8)
+    if buffer.data_alignment == size:
+        return buffer
+    return tirx.buffer._ffi_api.BufferType(  # the public decl_buffer makes a new variable; only its type is to change
+        buffer.storage_scope,
+        buffer.dtype,
+        buffer.shape,
+        buffer.strides,
+        buffer.elem_offset,
+        size,
+        buffer.offset_factor,
+        buffer.layout,
+        buffer.allocated_addr,
+        buffer.span,
+    )

@@ -1,0 +1,1 @@
+"""CapturedGraph -> Translation: FX nodes become Relax bindings, one converter an op, or a call into ATen."""

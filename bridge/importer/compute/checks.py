@@ -1,0 +1,64 @@
+"""Kernels that check their input and raise: serial loops with an assert, returning what they checked.
+
+An assert inside a parallel loop would be swallowed, and a check that returned nothing would be dropped as dead code: so the
+check is a kernel of its own that hands its input on, and what comes after reads the checked copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+
+def _checked_copy(
+    x: te.Tensor, value: Callable[[Any], Any], condition: Callable[[Any], Any], kind: str, message: str, dtype: str
+) -> te.Tensor:
+    """Copies `value(x[i])` element by element where `condition(x[i])` holds; else raises `kind`."""
+
+    def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
+        source, target = ins[0], outs[0]
+        with IRBuilder() as builder:
+            frames = []
+            index = []
+            for size in source.shape:
+                frame = T.serial(0, size)
+                index.append(frame.__enter__())
+                frames.append(frame)
+            # Assert is a statement of its own: the store follows it in the loop body.
+            element = tirx.BufferLoad(source, index)
+            check = T.Assert(condition(element), message, kind)
+            check.__enter__()
+            T.buffer_store(target, value(element), index)
+            check.__exit__(None, None, None)
+            for frame in reversed(frames):
+                frame.__exit__(None, None, None)
+        return builder.get()
+
+    return te.extern([x.shape], [x], body, name="checked", dtype=dtype)
+
+
+def nonzero(x: te.Tensor) -> te.Tensor:
+    """`x`, unless an element is zero: RuntimeError, as ATen raises for integer division by zero."""
+    return _checked_copy(
+        x, lambda v: v, lambda v: tirx.NE(v, tirx.const(0, str(x.dtype))), "RuntimeError", "ZeroDivisionError", str(x.dtype)
+    )
+
+
+def index(x: te.Tensor, size: Any) -> te.Tensor:
+    """int64 indices into a dim of `size` elements, negative ones counted from the end: IndexError where out of range."""
+
+    def wide(v: Any) -> Any:
+        return v.astype("int64")
+
+    return _checked_copy(
+        x,
+        lambda v: tirx.Select(wide(v) < 0, wide(v) + size, wide(v)),
+        lambda v: tirx.all(wide(v) >= tirx.const(0, "int64") - size, wide(v) < size),
+        "IndexError",
+        "index out of range",
+        "int64",
+    )

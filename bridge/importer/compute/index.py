@@ -1,0 +1,129 @@
+"""Gathers and scatters. Indices come checked (compute/checks.py): in range, not negative, int64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from .layout import broadcast_index
+from .pointwise import cast, number
+
+
+def take_rows(table: te.Tensor, index: te.Tensor) -> te.Tensor:
+    """`table[index]` along dim 0: shape index.shape + table.shape[1:]."""
+    rank = len(index.shape)
+    shape = [*index.shape, *table.shape[1:]]
+    return te.compute(tuple(shape), lambda *i: table(index(*i[:rank]), *i[rank:]), name="take_rows")
+
+
+def index_select(x: te.Tensor, dim: int, index: te.Tensor) -> te.Tensor:
+    """`x.index_select(dim, index)`; a 0-d `x` counts as one element."""
+    if not x.shape:
+        return te.compute(index.shape, lambda *_: x(), name="index_select")
+    shape = [index.shape[0] if index.shape and d == dim else s for d, s in enumerate(x.shape)]
+    if not index.shape:
+        shape[dim] = tirx.const(1, "int64")
+    return te.compute(
+        tuple(shape),
+        lambda *i: x(*[(index(k) if index.shape else index()) if d == dim else k for d, k in enumerate(i)]),
+        name="index_select",
+    )
+
+
+def gather(x: te.Tensor, dim: int, index: te.Tensor) -> te.Tensor:
+    """`x.gather(dim, index)`."""
+    if not index.shape:
+        return te.compute(index.shape, lambda: x(*[index()] * len(x.shape)), name="gather")
+    if not x.shape:
+        return te.compute(index.shape, lambda *_: x(), name="gather")
+    return te.compute(
+        index.shape, lambda *i: x(*[index(*i) if d == dim else k for d, k in enumerate(i)]), name="gather"
+    )
+
+
+def advanced_index(
+    x: te.Tensor, indices: Sequence[te.Tensor | None], shape: Sequence[Any], broadcast: Sequence[Any]
+) -> te.Tensor:
+    """`x[indices]` with index tensors broadcast to shape `broadcast`; None takes the whole dim.
+
+    The indexed dims go to the front, or where they stood when they are adjacent (NumPy's rule, at::index).
+    """
+    positions = [d for d, t in enumerate(indices) if t is not None]
+    adjacent = positions == list(range(positions[0], positions[-1] + 1))
+    at = positions[0] if adjacent else 0
+    count = len(broadcast)
+
+    def element(*i: Any) -> Any:
+        shared = i[at : at + count]
+        rest = iter([*i[:at], *i[at + count :]])
+        source = []
+        for d in range(len(x.shape)):
+            t = indices[d] if d < len(indices) else None
+            source.append(next(rest) if t is None else t(*broadcast_index(shared, t.shape)))
+        return x(*source)
+
+    return te.compute(tuple(shape), element, name="index")
+
+
+Update = Callable[[Any, Any], Any]
+
+
+def serial_update(
+    base: te.Tensor,
+    inputs: Sequence[te.Tensor],
+    extent: Sequence[Any],
+    where: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
+    value: Callable[[Sequence[Any], Sequence[Any]], Any],
+    update: Update,
+    parallel_dim: int | None = None,
+    name: str = "scatter",
+) -> te.Tensor:
+    """A copy of `base` in which, for every i in the grid `extent` in order, `out[where(i)] = update(out[where(i)], value(i))`.
+
+    `where` and `value` get (loads, i): loads[k](*index) reads input k. Serial, so that repeated positions are well defined:
+    the last write wins, sums add in order (as ATen's CPU kernels do).
+    """
+
+    def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
+        source, reads, target = ins[0], ins[1:], outs[0]
+        loads = [lambda *i, b=b: tirx.BufferLoad(b, list(i)) for b in reads]
+        with IRBuilder() as builder:
+            copy: list[Any] = []
+            with _loops(source.shape, copy):
+                T.buffer_store(target, tirx.BufferLoad(source, copy), copy)
+            index: list[Any] = []
+            with _loops(extent, index):
+                position = list(where(loads, index))
+                T.buffer_store(target, update(tirx.BufferLoad(target, position), value(loads, index)), position)
+        return builder.get()
+
+    return te.extern([base.shape], [base, *inputs], body, name=name, dtype=str(base.dtype))
+
+
+class _loops:
+    """Nested serial loops over a shape; the loop variables are appended to `index`."""
+
+    def __init__(self, shape: Sequence[Any], index: list[Any]):
+        self._shape, self._index, self._frames = shape, index, []  # type: ignore[var-annotated]  # builder frames
+
+    def __enter__(self) -> None:
+        for size in self._shape:
+            frame = T.serial(0, size)
+            self._index.append(frame.__enter__())
+            self._frames.append(frame)
+
+    def __exit__(self, *_: Any) -> None:
+        for frame in reversed(self._frames):
+            frame.__exit__(None, None, None)
+
+
+def zeros(shape: Sequence[Any], dtype: str) -> te.Tensor:
+    return te.compute(tuple(shape), lambda *_: number(0, dtype), name="zeros")
+
+
+def as_dtype(x: Any, dtype: str) -> Any:
+    return cast(x, dtype)

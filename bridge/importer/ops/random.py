@@ -1,0 +1,68 @@
+"""Random numbers, drawn from PyTorch's generator: the same seed gives the same masks as eager, bit by bit.
+
+A draw in place (`empty_like(x).bernoulli_(p)`, as dropout does it) fills memory in memory order. Functionalised it is
+`bernoulli(empty_like(x), p)`, and PyTorch's functional op fills a contiguous tensor instead: for a permuted `x` the same
+numbers would land elsewhere. So these draw into a tensor with the strides of the node's first argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...kinds import Kind
+from ..registry import overload, register, register_library, registered
+from ..translate import Translator
+from ..values import TensorValue
+
+aten = torch.ops.aten
+
+
+def _draw(method: str) -> Callable[..., torch.Tensor]:
+    def draw(size: list[int], stride: list[int], dtype: torch.dtype, *args: Any, **kwargs: Any) -> torch.Tensor:
+        tensor = torch.empty_strided(size, stride, dtype=dtype)
+        filled: torch.Tensor = getattr(tensor, method)(*args, **kwargs)
+        return filled
+
+    draw.__name__ = method
+    return draw
+
+
+_IN_PLACE = {
+    "bernoulli.p": "bernoulli_",
+    "uniform.default": "uniform_",
+    "normal_functional.default": "normal_",
+    "exponential.default": "exponential_",
+    "geometric.default": "geometric_",
+    "log_normal.default": "log_normal_",
+    "cauchy.default": "cauchy_",
+    "random.default": "random_",
+    "random.from": "random_",
+    "random.to": "random_",
+}
+
+for _name, _method in _IN_PLACE.items():
+    if (_op := overload(f"aten.{_name}")) is None:
+        continue
+
+    def _convert(
+        ctx: Translator, x: TensorValue, *args: Any, _function: Callable[..., Any] = _draw(_method)
+    ) -> Any:
+        fake = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]  # a tensor node
+        size, stride = list(fake.shape), list(fake.stride())
+        generator = args[-1] if args else None
+        values = (size, stride, fake.dtype, *args[:-1])
+        kwargs = {"generator": generator} if generator is not None else {}
+        return ctx.sites.call(_function, values, kwargs, ctx.fake, Kind.LIBRARY, fresh=True, ordered=True)
+
+    register(_op, kind=Kind.LIBRARY)(_convert)
+
+
+# Everything else that draws is called as it stands.
+for _packet in dir(aten):
+    for _variant in getattr(getattr(aten, _packet), "overloads", list)():
+        _op = getattr(getattr(aten, _packet), _variant)
+        if torch.Tag.nondeterministic_seeded in _op.tags and not _op._schema.is_mutable and not registered(_op):
+            register_library(_op)

@@ -1,0 +1,185 @@
+"""Views and other ops that move no arithmetic: view, permute, expand, slice, select, diagonal, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...kinds import Kind, ReasonKind
+from ..compute import layout
+from ..registry import register
+from ..translate import Translator
+from ..values import TensorValue
+
+aten = torch.ops.aten
+
+
+def wrap_dim(dim: int, rank: int) -> int:
+    """A dim counted from the end becomes one counted from the start."""
+    return dim + max(rank, 1) if dim < 0 else dim
+
+
+def _output_dims(ctx: Translator) -> tuple[Any, ...]:
+    return ctx.dims(ctx.fake.shape)
+
+
+@register(aten.alias.default, aten.detach.default, aten.lift_fresh.default, kind=Kind.METADATA)
+def convert_alias(ctx: Translator, x: TensorValue) -> TensorValue:
+    return ctx.compute(layout.identity, [x])
+
+
+@register(aten.view.default, aten._unsafe_view.default, aten.reshape.default, kind=Kind.METADATA)
+def convert_view(ctx: Translator, x: TensorValue, size: Sequence[Any]) -> TensorValue:
+    return ctx.compute(layout.reshape, [x], _output_dims(ctx))
+
+
+@register(aten._reshape_alias.default, kind=Kind.METADATA)
+def convert_reshape_alias(ctx: Translator, x: TensorValue, size: Sequence[Any], stride: Sequence[Any]) -> TensorValue:
+    return ctx.compute(layout.reshape, [x], _output_dims(ctx))
+
+
+@register(aten.permute.default, kind=Kind.METADATA)
+def convert_permute(ctx: Translator, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+    return ctx.compute(layout.permute, [x], [wrap_dim(d, x.ndim) for d in dims])
+
+
+@register(aten.transpose.int, kind=Kind.METADATA)
+def convert_transpose(ctx: Translator, x: TensorValue, dim0: int, dim1: int) -> TensorValue:
+    order = list(range(x.ndim))
+    if x.ndim:
+        a, b = wrap_dim(dim0, x.ndim), wrap_dim(dim1, x.ndim)
+        order[a], order[b] = order[b], order[a]
+    return ctx.compute(layout.permute, [x], order)
+
+
+@register(aten.t.default, kind=Kind.METADATA)
+def convert_t(ctx: Translator, x: TensorValue) -> TensorValue:
+    return ctx.compute(layout.permute, [x], list(range(x.ndim))[::-1])
+
+
+@register(aten.expand.default, kind=Kind.METADATA)
+def convert_expand(ctx: Translator, x: TensorValue, size: Sequence[Any], implicit: bool) -> TensorValue:
+    return ctx.compute(layout.expand, [x], _output_dims(ctx))
+
+
+@register(aten.unsqueeze.default, kind=Kind.METADATA)
+def convert_unsqueeze(ctx: Translator, x: TensorValue, dim: int) -> TensorValue:
+    return ctx.compute(layout.unsqueeze, [x], dim + x.ndim + 1 if dim < 0 else dim)
+
+
+def _squeeze(ctx: Translator, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+    dropped = [d for d in {wrap_dim(d, x.ndim) for d in dims} if d < x.ndim and layout.is_one(x.shape[d])]
+    return ctx.compute(layout.squeeze, [x], dropped)
+
+
+@register(aten.squeeze.default, kind=Kind.METADATA)
+def convert_squeeze(ctx: Translator, x: TensorValue) -> TensorValue:
+    return _squeeze(ctx, x, range(x.ndim))
+
+
+@register(aten.squeeze.dim, kind=Kind.METADATA)
+def convert_squeeze_dim(ctx: Translator, x: TensorValue, dim: int) -> TensorValue:
+    return _squeeze(ctx, x, [dim])
+
+
+@register(aten.squeeze.dims, kind=Kind.METADATA)
+def convert_squeeze_dims(ctx: Translator, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+    return _squeeze(ctx, x, dims)
+
+
+def slice_start(ctx: Translator, start: Any, size: Any) -> Any:
+    """The first index of a slice, as ATen clamps it: counted from the end where negative, then into [0, size].
+
+    Refuses a symbolic start whose sign is not known: Dynamo guards on it, so that is rare.
+    """
+    if start is None:
+        return 0
+    begin = ctx.dim(start)
+    if isinstance(begin, int):
+        if begin < 0:
+            begin = begin + size
+            return max(begin, 0) if isinstance(begin, int) else begin
+        return min(begin, size) if isinstance(size, int) else begin
+    if not ctx.symbols.non_negative(begin):
+        raise ctx.refuse(ReasonKind.SYMBOLIC, f"slice starts at {begin}")
+    return begin
+
+
+@register(aten.slice.Tensor, kind=Kind.METADATA)
+def convert_slice(ctx: Translator, x: TensorValue, dim: int, start: Any, end: Any, step: Any) -> TensorValue:
+    dim = wrap_dim(dim, x.ndim)
+    length = _output_dims(ctx)[dim]
+    return ctx.compute(layout.slice_dim, [x], dim, slice_start(ctx, start, x.shape[dim]), ctx.dim(step), length)
+
+
+def select_position(ctx: Translator, index: Any, size: Any) -> Any:
+    position = ctx.dim(index)
+    if isinstance(position, int):
+        return position + size if position < 0 else position
+    if not ctx.symbols.non_negative(position):
+        raise ctx.refuse(ReasonKind.SYMBOLIC, f"selects at {position}")
+    return position
+
+
+@register(aten.select.int, kind=Kind.METADATA)
+def convert_select(ctx: Translator, x: TensorValue, dim: int, index: Any) -> TensorValue:
+    dim = wrap_dim(dim, x.ndim)
+    return ctx.compute(layout.select, [x], dim, select_position(ctx, index, x.shape[dim]))
+
+
+@register(aten.diagonal.default, kind=Kind.METADATA)
+def convert_diagonal(ctx: Translator, x: TensorValue, offset: int, dim1: int, dim2: int) -> TensorValue:
+    dims = wrap_dim(dim1, x.ndim), wrap_dim(dim2, x.ndim)
+    return ctx.compute(layout.diagonal, [x], offset, *dims, _output_dims(ctx)[-1])
+
+
+@register(aten.unfold.default, kind=Kind.METADATA)
+def convert_unfold(ctx: Translator, x: TensorValue, dimension: int, size: int, step: int) -> TensorValue:
+    if x.ndim == 0:
+        raise ctx.refuse(ReasonKind.ARGUMENTS, "a 0-d tensor")
+    dim = wrap_dim(dimension, x.ndim)
+    return ctx.compute(layout.unfold, [x], dim, _output_dims(ctx)[dim], size, step)
+
+
+@register(aten.as_strided.default, kind=Kind.METADATA)
+def convert_as_strided(
+    ctx: Translator, x: TensorValue, size: Sequence[Any], stride: Sequence[Any], offset: Any
+) -> TensorValue:
+    """Reads the memory of the root in which the tensor lies; refuses a tensor whose memory is not laid out as eager's."""
+    place = x.place
+    if place is None or not place.root.dense:
+        raise ctx.refuse(ReasonKind.ARGUMENTS, "the tensor's memory is not laid out as eager's")
+    fake = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]  # a tensor node
+    start = fake.storage_offset() if offset is None else offset
+    relative = ctx.dim(start) - ctx.dim(place.root.offset)
+    root = TensorValue(place.root.var, tuple(place.root.var.ty.shape.values), x.dtype)
+    return ctx.compute(layout.as_strided, [root], _output_dims(ctx), ctx.dims(stride), relative)
+
+
+def _pieces(ctx: Translator, x: TensorValue, dim: int) -> list[TensorValue]:
+    dim = wrap_dim(dim, x.ndim)
+    pieces: list[TensorValue] = []
+    start: Any = 0
+    for fake in ctx.fake:
+        length = ctx.dim(fake.shape[dim])
+        pieces.append(ctx.compute(layout.slice_dim, [x], dim, start, 1, length))
+        start = start + length
+    return pieces
+
+
+@register(aten.split.Tensor, kind=Kind.METADATA)
+def convert_split(ctx: Translator, x: TensorValue, split_size: Any, dim: int) -> tuple[TensorValue, ...]:
+    return tuple(_pieces(ctx, x, dim))
+
+
+@register(aten.split_with_sizes.default, kind=Kind.METADATA)
+def convert_split_with_sizes(ctx: Translator, x: TensorValue, sizes: Sequence[Any], dim: int) -> tuple[TensorValue, ...]:
+    return tuple(_pieces(ctx, x, dim))
+
+
+@register(aten.unbind.int, kind=Kind.METADATA)
+def convert_unbind(ctx: Translator, x: TensorValue, dim: int) -> tuple[TensorValue, ...]:
+    dim = wrap_dim(dim, x.ndim)
+    return tuple(ctx.compute(layout.select, [x], dim, k) for k in range(len(ctx.fake)))

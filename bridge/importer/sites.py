@@ -1,0 +1,165 @@
+"""Calls from the compiled graph into ATen: library kernels, random numbers, and fallbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+from tvm import relax
+
+from .. import torch_api
+from ..kinds import Kind
+from .compute.layout import permute
+from .translation import CallSite, SiteResult, Strided, TensorArg
+from .types import DTYPES, dense_order, inverse, is_typed
+from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
+
+if TYPE_CHECKING:
+    from .translate import Translator
+
+#: Packed function behind every call: (site number, *tensors) -> result or array of results.
+SITE_FUNCTION = "relaxgrad.site"
+
+
+class Sites:
+    """Builds the table of call sites of one translation."""
+
+    def __init__(self, translator: Translator):
+        self._ctx = translator
+        self.table: list[CallSite] = []
+        self.last_ordered: relax.Var | None = None
+
+    def call_node(self, node: torch.fx.Node, kind: Kind, *, fresh: bool = False) -> Value:
+        """The node's own op with the node's own arguments."""
+        env = self._ctx.env
+        args = torch.fx.node.map_arg(node.args, lambda n: env[n])
+        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: env[n])
+        ordered = not isinstance(node.target, torch._ops.OpOverload) or draws_random(node.target) or node.is_impure()
+        target: Any = node.target
+        return self.call(target, args, kwargs, node.meta.get("val"), kind, fresh=fresh, ordered=ordered)
+
+    def call(
+        self,
+        target: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+        fake: Any,
+        kind: Kind,
+        *,
+        fresh: bool,
+        ordered: bool = False,
+    ) -> Value:
+        """A call of `target` with values for arguments; `fake` (FakeTensors, any pytree) says what it returns.
+
+        `fresh`: the results never share memory with the arguments. `ordered`: see Note [Order of random calls].
+        """
+        from .translate import consumed_outputs
+
+        ctx = self._ctx
+        packed: list[relax.Expr] = []
+        positions: dict[Any, int] = {}
+
+        def position(var: relax.Expr) -> int:
+            if var not in positions:
+                positions[var] = len(packed)
+                packed.append(var)
+            return positions[var]
+
+        def argument(value: Any) -> Any:
+            if isinstance(value, TensorValue):
+                return self._tensor_argument(value, position)
+            if isinstance(value, OpaqueValue):
+                return TensorArg(position(value.var), opaque=True)
+            if isinstance(value, SymbolicNumber):
+                return ctx.number(value.expr)
+            return ctx.number(value) if torch_api.is_symint(value) else value
+
+        leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_value)
+        site_args, site_kwargs = pytree.tree_unflatten([argument(leaf) for leaf in leaves], spec)
+        single = not isinstance(fake, list | tuple | dict)
+        outputs, out_spec = pytree.tree_flatten(fake)
+        consumed = consumed_outputs(ctx.node) if isinstance(fake, list | tuple) else {0}
+        if len(outputs) != len(fake if isinstance(fake, list | tuple) else [fake]):
+            consumed = set(range(len(outputs)))
+        results = [self._result(out) if i in consumed else None for i, out in enumerate(outputs)]
+        self.table.append(
+            CallSite(ctx.node.name, target, site_args, site_kwargs, tuple(results), single, kind, fresh)
+        )
+        if ordered and self.last_ordered is not None:
+            packed.append(self.last_ordered)
+        types = [self._type(out, result) for out, result in zip(outputs, results, strict=True)]
+        call = relax.call_pure_packed(
+            SITE_FUNCTION,
+            relax.prim_value(len(self.table) - 1),
+            *packed,
+            ty_args=types[0] if single else relax.TupleType(types),
+        )
+        var = ctx.builder.emit(call, name_hint=ctx.node.name)
+        if ordered:
+            self.last_ordered = var
+        if single:
+            return self._value(fake, results[0], var)
+        values = [
+            self._value(out, result, ctx.builder.emit(relax.TupleGetItem(var, i)) if result is not None else None)
+            for i, (out, result) in enumerate(zip(outputs, results, strict=True))
+        ]
+        value: Value = pytree.tree_unflatten(values, out_spec)
+        return value
+
+    def _tensor_argument(self, value: TensorValue, position: Callable[[relax.Expr], int]) -> TensorArg:
+        place = value.place
+        if place is None or not place.root.dense:
+            return TensorArg(position(value.var))
+        if place.whole:
+            return TensorArg(position(place.root.var))
+        number = self._ctx.number
+        view = Strided(
+            tuple(number(s) for s in place.size), tuple(number(s) for s in place.stride), number(place.offset)
+        )
+        return TensorArg(position(place.root.var), view)
+
+    def _result(self, fake: Any) -> SiteResult | None:
+        if torch_api.is_symint(fake) or isinstance(fake, int | float | bool) or fake is None:
+            return None
+        if not isinstance(fake, torch.Tensor) or not is_typed(fake):
+            return SiteResult(opaque=True)
+        return SiteResult(dense_order(fake))
+
+    def _type(self, fake: Any, result: SiteResult | None) -> Any:
+        if result is None or result.opaque:
+            return relax.AnyType()
+        shape = self._ctx.dims(fake.shape)
+        memory = result.order if result.order is not None else range(len(shape))
+        return relax.TensorType([relax.prim_value(shape[d]) if isinstance(shape[d], int) else shape[d] for d in memory], DTYPES[fake.dtype])
+
+    def _value(self, fake: Any, result: SiteResult | None, var: relax.Var | None) -> Value:
+        ctx = self._ctx
+        if torch_api.is_symint(fake):
+            return SymbolicNumber(torch_api.expr_of(fake), type(fake))
+        if result is None or var is None:
+            return fake if isinstance(fake, int | float | bool) else None
+        if result.opaque:
+            return OpaqueValue(var)
+        shape = ctx.dims(fake.shape)
+        row_major = tuple(range(len(shape)))
+        order = result.order
+        if order is None or any(isinstance(d, int) and d == 0 for d in shape):
+            return TensorValue(var, shape, DTYPES[fake.dtype])
+        place = Place(Root(var, fake.storage_offset()), tuple(fake.shape), tuple(fake.stride()), 0, order == row_major)
+        if order == row_major:
+            return TensorValue(var, shape, DTYPES[fake.dtype], place)
+        name = ctx.node.name
+        back = inverse(order)
+        return TensorValue(lambda: ctx.emit(permute, [var], back, name=f"{name}_rows"), shape, DTYPES[fake.dtype], place)
+
+
+def draws_random(target: Any) -> bool:
+    """Whether an op advances the random number generator."""
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, TensorValue | OpaqueValue | SymbolicNumber)

@@ -1,0 +1,184 @@
+"""What the importer hands on: a Relax module and the plan by which the runtime feeds it and reads it.
+
+Sizes that depend on symbols are never computed twice: each distinct expression has a number in `Translation.scalars`, the
+runtime evaluates them all once a call, and plans refer to them as `ScalarRef`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+import tvm
+
+from ..kinds import Kind, Reason
+
+
+@dataclass(frozen=True)
+class ScalarRef:
+    """Number of an expression in `Translation.scalars`."""
+
+    index: int
+
+
+#: A number known when compiling, or a reference to one computed once a call.
+Number = int | float | bool | ScalarRef
+
+
+@dataclass(frozen=True)
+class Strided:
+    """A view: sizes, strides and offset in elements, the offset counted from the start of the viewed tensor."""
+
+    size: tuple[Number, ...]
+    stride: tuple[Number, ...]
+    offset: Number = 0
+
+
+@dataclass(frozen=True)
+class TensorParam:
+    """A tensor that enters the Relax function: graph input (or constant) number `index`."""
+
+    index: int
+    order: tuple[int, ...] | None  # memory order of its dims, outermost first; None: not dense, made contiguous
+    empty: bool = False  # has no elements
+
+
+@dataclass(frozen=True)
+class OpaqueParam:
+    """A graph input that TVM cannot type; only ATen calls read it."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class ScalarParam:
+    """A symbolic float that native kernels read as a 0-d float64 tensor."""
+
+    scalar: ScalarRef
+
+
+Param = TensorParam | OpaqueParam | ScalarParam
+
+
+@dataclass(frozen=True)
+class SymbolSource:
+    """Where the value of a symbol is read: the input itself, or a size or stride of it; solved for when compound."""
+
+    symbol: sympy.Symbol
+    index: int
+    dim: int | None = None  # None: the input is the number
+    stride: bool = False
+    solve: Callable[[int], int] | None = None  # value seen -> value of the symbol
+
+
+@dataclass(frozen=True)
+class FromConstant:
+    """None, or a plain number."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class FromScalar:
+    """A symbolic number."""
+
+    scalar: ScalarRef
+
+
+@dataclass(frozen=True)
+class FromInput:
+    """The graph input (or constant) itself, or a view of its memory."""
+
+    index: int
+    view: Strided | None = None
+
+
+@dataclass(frozen=True)
+class FromFunction:
+    """Result number `index` of the Relax function, with the layout that eager gives it."""
+
+    index: int
+    view: Strided | None = None
+    opaque: bool = False
+    relayout: bool = False  # copied into the layout of `view`, which no view of a row-major result has
+
+
+OutputPlan = FromConstant | FromScalar | FromInput | FromFunction
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """The new value of graph input `index`, written in place after the function has run."""
+
+    index: int
+    source: OutputPlan
+
+
+# ---- calls into ATen ----
+
+
+@dataclass(frozen=True)
+class TensorArg:
+    """Argument number `position` of the packed call, seen through `view` where it is not the whole tensor."""
+
+    position: int
+    view: Strided | None = None
+    opaque: bool = False
+
+
+@dataclass(frozen=True)
+class SiteResult:
+    """What the packed call returns for one output of the op; None where no one reads it."""
+
+    order: tuple[int, ...] | None = None  # permute to this order, then contiguous
+    opaque: bool = False
+    strided: bool = True
+
+
+@dataclass
+class CallSite:
+    """One call into ATen from the compiled graph."""
+
+    node: str  # name of the FX node
+    target: Callable[..., Any]
+    args: Any  # pytree whose leaves are TensorArg, ScalarRef or plain values
+    kwargs: dict[str, Any]
+    results: tuple[SiteResult | None, ...]
+    single: bool  # the op returns one tensor, not a tuple
+    kind: Kind
+    fresh: bool  # the results never share memory with the arguments
+
+
+@dataclass
+class NodeReport:
+    """How one node of the graph runs."""
+
+    node: str
+    op: str
+    kind: Kind
+    reason: Reason | None = None
+
+
+@dataclass
+class Translation:
+    """A Relax module whose function `main` computes the graph, with its calling plan. Filled by translate.py."""
+
+    module: tvm.IRModule
+    symbols: list[sympy.Symbol]  # the first parameters of `main`, int64, in this order
+    sources: list[SymbolSource]  # for every symbol, those that only scalars read included
+    scalars: list[sympy.Expr]
+    params: list[Param]  # the other parameters of `main`
+    input_count: int
+    constants: list[torch.Tensor]  # graph inputs after the real ones
+    mutations: list[Mutation]
+    outputs: list[OutputPlan]
+    result_count: int  # results of `main`
+    sites: list[CallSite]
+    nodes: list[NodeReport] = field(default_factory=list)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return tuple(n.reason for n in self.nodes if n.reason is not None)

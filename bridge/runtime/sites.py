@@ -1,0 +1,164 @@
+"""The Python side of calls into ATen: one function a call site, and the packed function through which TVM reaches them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+import tvm_ffi
+
+from ..importer.sites import SITE_FUNCTION
+from ..importer.translation import CallSite, ScalarRef, SiteResult, Strided, TensorArg
+
+SiteFunction = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
+
+
+class Holder:
+    """Carries a value that TVM cannot type through the virtual machine, as an opaque Python object."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+class Frame:
+    """One running call of an executable: its site functions and the values of its symbolic numbers."""
+
+    __slots__ = ("error", "scalars", "sites")
+
+    def __init__(self, sites: list[SiteFunction], scalars: tuple[Any, ...]):
+        self.sites = sites
+        self.scalars = scalars
+        self.error: BaseException | None = None
+
+
+class _Current(threading.local):
+    frame: Frame | None = None
+
+
+current = _Current()
+
+
+def _dispatch(site: int, *args: Any) -> Any:
+    frame = current.frame
+    assert frame is not None, "a call site ran outside an executable"
+    try:
+        return frame.sites[site](args, frame.scalars)
+    except BaseException as error:  # kept whole, so that the caller sees the very exception and not TVM's copy
+        frame.error = error
+        raise
+
+
+tvm_ffi.register_global_func(SITE_FUNCTION, _dispatch, override=True)
+
+
+def _number(value: Any, scalars: tuple[Any, ...]) -> Any:
+    return scalars[value.index] if isinstance(value, ScalarRef) else value
+
+
+def view_of(tensor: torch.Tensor, view: Strided, scalars: tuple[Any, ...], base: int = 0) -> torch.Tensor:
+    """The view of `tensor` that `view` describes; `base` is added to its offset."""
+    return tensor.as_strided(
+        tuple(_number(s, scalars) for s in view.size),
+        tuple(_number(s, scalars) for s in view.stride),
+        _number(view.offset, scalars) + base,
+    )
+
+
+def _reader(arg: TensorArg) -> Callable[[tuple[Any, ...], tuple[Any, ...]], Any]:
+    position, view = arg.position, arg.view
+    if arg.opaque:
+
+        def opaque(args: tuple[Any, ...], _: tuple[Any, ...]) -> Any:
+            value = args[position]
+            return value.value if isinstance(value, Holder) else value
+
+        return opaque
+    if view is None:
+        return lambda args, _: torch.from_dlpack(args[position])
+    static = not any(isinstance(n, ScalarRef) for n in (*view.size, *view.stride, view.offset))
+    if static:
+        size, stride, offset = view.size, view.stride, view.offset
+        return lambda args, _: torch.from_dlpack(args[position]).as_strided(size, stride, offset)
+    return lambda args, scalars: view_of(torch.from_dlpack(args[position]), view, scalars)
+
+
+def _compact(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without elements with the strides that TVM calls compact (products of the sizes to the right)."""
+    strides, step = [], 1
+    for size in reversed(tensor.shape):
+        strides.append(step)
+        step *= size
+    return tensor.as_strided(tensor.shape, tuple(reversed(strides)))
+
+
+def for_vm(tensor: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
+    """A tensor as the virtual machine takes it: dims in memory order, contiguous, no lazy negation."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    if order is not None and tensor.dim() > 1:
+        tensor = tensor.permute(order)
+    if not tensor.is_contiguous():
+        tensor = tensor.contiguous()
+    return _compact(tensor) if tensor.numel() == 0 else tensor
+
+
+def build_site(site: CallSite) -> SiteFunction:
+    """The function behind one call site."""
+    leaves, spec = pytree.tree_flatten((site.args, site.kwargs), is_leaf=lambda a: isinstance(a, TensorArg | ScalarRef))
+    readers: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, TensorArg):
+            readers.append(_reader(leaf))
+        elif isinstance(leaf, ScalarRef):
+            readers.append(lambda _, scalars, index=leaf.index: scalars[index])
+        else:
+            readers.append(lambda _args, _scalars, value=leaf: value)
+    target, results, single, fresh = site.target, site.results, site.single, site.fresh
+
+    def run(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
+        values = [read(args, scalars) for read in readers]
+        call_args, call_kwargs = pytree.tree_unflatten(values, spec)
+        returned = target(*call_args, **call_kwargs)
+        outputs = [returned] if single else pytree.tree_leaves(returned, is_leaf=lambda v: v is None)
+        if not fresh:
+            outputs = _unshared(outputs, values)
+        handed = [
+            None if result is None else _hand_over(value, result) for value, result in zip(outputs, results, strict=False)
+        ]
+        return handed[0] if single else handed
+
+    if single and fresh and not site.kwargs and results[0] is not None and not results[0].opaque:
+        order = results[0].order
+        if isinstance(site.args, tuple) and all(not isinstance(a, list | tuple | dict) for a in site.args):
+
+            def run_simple(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
+                return for_vm(target(*[read(args, scalars) for read in readers]), order)
+
+            return run_simple
+    return run
+
+
+def _hand_over(value: Any, result: SiteResult) -> Any:
+    return Holder(value) if result.opaque else for_vm(value, result.order)
+
+
+def _unshared(outputs: list[Any], inputs: list[Any]) -> list[Any]:
+    """Results that share memory with an argument are copied: TVM may reuse an argument's memory after its last reader."""
+    taken = {_memory(t) for t in inputs if isinstance(t, torch.Tensor)}
+    return [
+        o.clone() if isinstance(o, torch.Tensor) and o.layout == torch.strided and _memory(o) in taken else o
+        for o in outputs
+    ]
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    if tensor.layout != torch.strided:
+        return -id(tensor)
+    return tensor.untyped_storage().data_ptr() or -id(tensor)

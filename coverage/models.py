@@ -67,7 +67,8 @@ def check_name(model: str) -> None:
             found = _function_names(Path(model))
             hint = f"{model}:{found[0]}" if found else f"{model}:factory"
             raise UserError(f"{model}: name the factory function in the file, as {hint}")
-        raise UserError(f"unknown model {model!r}; {_close(model, list(ZOO), 'zoo models')} (your own: path.py:factory)")
+        near = _close(model, list(ZOO), "zoo models")
+        raise UserError(f"unknown model {model!r}; {near} (your own: path.py:factory)")
     if not place or not function.isidentifier():
         raise UserError(f"{model}: not a model; write path/to/file.py:factory or package.module:factory")
     if place.endswith(".py") or "/" in place:

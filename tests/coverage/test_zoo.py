@@ -13,9 +13,10 @@ from relaxgrad.bridge import torch_api
 from relaxgrad.coverage.problem import Problem, tensors_in
 from relaxgrad.coverage.zoo import ZOO
 
-NAMES = (
-    "seed-example mlp cnn-bn lstm gru transformer-encoder gpt2 bert llama t5 vit resnet convnext distilbert mistral"
-).split()
+NAMES = [
+    *("seed-example", "mlp", "cnn-bn", "lstm", "gru", "transformer-encoder", "gpt2", "bert"),
+    *("llama", "t5", "vit", "resnet", "convnext", "distilbert", "mistral"),
+]
 
 
 def step(problem: Problem, seed: int) -> Tensor:

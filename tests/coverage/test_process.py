@@ -1,0 +1,126 @@
+"""The process runner: what happens in a worker costs that worker's task alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relaxgrad.coverage.process import State, run_task, run_tasks
+
+TASKS = """\
+import os, subprocess, sys, time
+from relaxgrad.bridge.errors import UserError
+
+def double(arguments, emit):
+    emit({"event": "seen", "x": arguments["x"]})
+    print("said by the user's code")
+    return {"x": 2 * arguments["x"], "threads": os.environ["TVM_NUM_THREADS"], "nan": float("nan")}
+
+def user_error(arguments, emit):
+    raise UserError("bad input")
+
+def error(arguments, emit):
+    raise KeyError("k")
+
+def abort(arguments, emit):
+    os.abort()
+
+def leave(arguments, emit):
+    print("last words", file=sys.stderr, flush=True)
+    os._exit(3)
+
+def hang(arguments, emit):
+    child = subprocess.Popen(["sleep", "1000"])
+    emit({"event": "child", "pid": child.pid})
+    time.sleep(1000)
+
+def fork(arguments, emit):
+    if os.fork() == 0:
+        time.sleep(1000)
+    return {"done": True}
+
+def pick(arguments, emit):
+    return globals()[arguments["do"]](arguments, emit)
+"""
+
+
+@pytest.fixture(autouse=True)
+def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tasks_of_the_test.py").write_text(TASKS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+
+
+def run(name: str, timeout: float = 60.0, on_event: Any = None) -> Any:
+    return run_task(f"tasks_of_the_test:{name}", {"x": 21}, timeout, on_event)
+
+
+def test_value_events_and_output() -> None:
+    events: list[dict[str, Any]] = []
+    outcome = run("double", on_event=events.append)
+    assert outcome.state is State.OK
+    assert outcome.value["x"] == 42
+    assert outcome.value["threads"] == "1"
+    assert outcome.value["nan"] != outcome.value["nan"]
+    assert events == [{"event": "seen", "x": 21}]
+    assert "said by the user's code" in outcome.output
+
+
+def test_errors_come_back_as_values() -> None:
+    outcome = run("user_error")
+    assert (outcome.state, outcome.message) == (State.USER_ERROR, "bad input")
+    assert "Traceback" in outcome.traceback
+    outcome = run("error")
+    assert outcome.state is State.ERROR
+    assert outcome.message.startswith("KeyError: 'k' at ")
+    assert "tasks_of_the_test.py:13" in outcome.message
+
+
+def test_a_crash_is_named_with_its_line() -> None:
+    outcome = run("abort")
+    assert outcome.state is State.CRASHED
+    assert "SIGABRT in abort at" in outcome.message
+    assert "tasks_of_the_test.py:16" in outcome.message
+    outcome = run("leave")
+    assert outcome.message == "the worker process exited with code 3: last words"
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"  # killed, and not yet collected by whoever inherited it
+
+
+def test_a_hanging_worker_is_killed_with_its_children() -> None:
+    children: list[int] = []
+    start = time.monotonic()
+    outcome = run("hang", timeout=6.0, on_event=lambda event: children.append(event["pid"]))
+    assert outcome.state is State.TIMEOUT
+    assert outcome.message == "no result within 6 s"
+    assert time.monotonic() - start < 30
+    assert len(children) == 1
+    deadline = time.monotonic() + 5
+    while not gone(children[0]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert gone(children[0])
+
+
+def test_a_forked_child_does_not_hold_the_result_back() -> None:
+    start = time.monotonic()
+    assert run("fork").state is State.OK
+    assert time.monotonic() - start < 30
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_several_tasks_keep_their_order(jobs: int) -> None:
+    done: list[int] = []
+    arguments = [{"do": "double", "x": 1}, {"do": "abort"}, {"do": "double", "x": 3}]
+    outcomes = run_tasks("tasks_of_the_test:pick", arguments, 60.0, jobs, on_done=lambda i, outcome: done.append(i))
+    assert [o.state for o in outcomes] == [State.OK, State.CRASHED, State.OK]
+    assert [o.value["x"] for o in outcomes if o.value] == [2, 6]
+    assert sorted(done) == [0, 1, 2]

@@ -1,0 +1,37 @@
+"""JSON files: valid whatever was measured, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.coverage.records import write_json
+
+
+def test_what_json_has_no_number_for_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    write_json(path, {"a": [math.nan, -math.inf, 1.5], "b": (1, "x", None, True)})
+    text = path.read_text()
+    assert "NaN" not in text
+    assert json.loads(text) == {"a": [None, None, 1.5], "b": [1, "x", None, True]}
+    assert path.stat().st_mode & 0o044
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder"):
+        write_json(tmp_path, {})
+    with pytest.raises(UserError, match="there is no folder"):
+        write_json(tmp_path / "no" / "out.json", {})

@@ -5,14 +5,13 @@ torch's table is made for export, where a graph is run for its values. A trainin
 and its random numbers, and ends in a compiler that has good kernels for some ops. So:
 
 - removed, wrong in training: `_scaled_dot_product_flash_attention_for_cpu`. torch's entry swaps the forward for plain
-  math and hands the attention weights on as `logsumexp`, which the flash backward then reads. Forward and backward stay
-  a pair.
-- removed, other random numbers than eager: the entries of random ops (`bernoulli`, `rrelu_with_noise`, ...) draw uniform
-  numbers and compare; ATen draws differently from the same seed. Random ops stay random ops.
+  math and hands the attention weights on as `logsumexp`, which the flash backward then reads. The pair stays whole.
+- removed, other random numbers than eager: the entries of random ops (`bernoulli`, `rrelu_with_noise`, ...) draw
+  uniform numbers and compare; ATen draws differently from the same seed. Random ops stay random ops.
 - removed, better whole: `embedding_dense_backward` (a scatter, where the entry is a masked copy and an accumulating
   index_put).
-- added: entries of torch's registry for non-core ops that training graphs contain (batch norm in train mode, ...), and our
-  own, the functions at the end of this file.
+- added: entries of torch's registry for non-core ops that training graphs contain (batch norm in train mode, ...), and
+  our own, the functions at the end of this file.
 """
 
 from __future__ import annotations
@@ -90,17 +89,17 @@ TABLES: dict[str, Callable[[], Table]] = {"core_aten": _core_aten, "none": _none
 
 
 def is_random(op: Any) -> bool:
-    """Whether an op draws from PyTorch's generator by itself (a composite, as `aten.dropout`, does so through others)."""
-    if not isinstance(op, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
+    """Whether an op draws from PyTorch's generator itself (a composite, as `aten.dropout`, does so through others)."""
+    if not isinstance(op, torch_api.OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
         return False
     return not op._can_decompose()
 
 
 def is_core(op: Any) -> bool:
     """Whether a node target is a core ATen op (torch's tag), or needs no kernel (getitem, symbolic arithmetic)."""
-    if isinstance(op, torch._ops.OpOverload):
+    if isinstance(op, torch_api.OpOverload):
         return torch.Tag.core in op.tags
-    return not isinstance(op, torch._ops.HigherOrderOperator)
+    return not isinstance(op, torch_api.HigherOrderOperator)
 
 
 def residue(graph: torch.fx.GraphModule) -> Counter[str]:
@@ -117,9 +116,9 @@ def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[t
 
     Returns (input * mask / (1 - p), bool mask), as native_dropout_cpu in ATen/native/Dropout.cpp does.
 
-    ATen fills the mask in the order of the input's *memory*, `bernoulli` fills a contiguous tensor. A compiled graph keeps
-    no strides for its intermediates, so the order is made explicit: the mask is drawn with its dimensions in memory order
-    and permuted back.
+    ATen fills the mask in the order of the input's *memory*, `bernoulli` fills a contiguous tensor. A compiled graph
+    keeps no strides for its intermediates, so the order is made explicit: the mask is drawn with its dimensions in
+    memory order and permuted back.
     """
     if train is not None and not train:
         return input.clone(), torch.ones_like(input, dtype=torch.bool)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
+
+from .. import torch_api
 
 _DICTIONARIES = ("_parameters", "_buffers", "_modules")
 
@@ -63,4 +64,4 @@ def copies(arguments: Any) -> Any:
         leaf = value if value.is_leaf else value.detach().requires_grad_(value.requires_grad)
         return copy.deepcopy(leaf, memo)
 
-    return pytree.tree_map(one, arguments)
+    return torch_api.tree_map(one, arguments)

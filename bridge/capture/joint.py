@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.fx
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from .. import torch_api
 from ..schemas import CapturedGraph, GraphKind, InputRole
@@ -28,7 +27,7 @@ def capture_joint(
     decompose: str = "core_aten",
     dynamic: bool = False,
 ) -> CapturedGraph:
-    """The joint graph of `module(*args, **kwargs)`, or of `loss(module(...))`, traced as the module stands (train or eval).
+    """The joint graph of `module(*args, **kwargs)`, or of `loss(module(...))`, traced in the mode the module is in.
 
     Inputs are parameters, buffers, inputs and one tangent for each differentiable output; outputs are the new values of
     what is mutated, the outputs, and a gradient for each input that needs one. With `dynamic` the sizes of the input
@@ -40,7 +39,7 @@ def capture_joint(
     root = WithLoss(module, loss)
     arguments: tuple[tuple[Any, ...], dict[str, Any]] = (tuple(args), dict(kwargs or {}))
     names = Names(_input_names(arguments), {}, "module.")
-    with untouched(module), contextlib.ExitStack() as stack:
+    with untouched(module), torch_api.quiet(), contextlib.ExitStack() as stack:
         given = _symbolic(arguments) if dynamic else copies(arguments)
         try:
             joint = torch_api.export_joint(stack, root, given[0], given[1], table)
@@ -68,7 +67,7 @@ class WithLoss(nn.Module):
 def _symbolic(arguments: Any) -> Any:
     """The arguments with every tensor a fake one whose sizes are symbols."""
     mode = torch_api.symbolic_fake_mode()
-    return pytree.tree_map(
+    return torch_api.tree_map(
         lambda x: torch_api.fake_dynamic(mode, x) if isinstance(x, torch.Tensor) else x, arguments
     )
 
@@ -92,13 +91,12 @@ def _say_backward_lines(gm: torch.fx.GraphModule) -> None:
 def _input_names(arguments: Any) -> dict[int, tuple[InputRole, str]]:
     args, kwargs = arguments
     paths = [
-        name + pytree.keystr(path)
+        name + path
         for name, value in (("args", args), ("kwargs", kwargs))
-        for path, _ in pytree.tree_flatten_with_path(value)[0]
+        for path, _ in torch_api.tree_paths(value)
     ]
     return {i: (InputRole.INPUT, path) for i, path in enumerate(paths)}
 
 
-def _output_names(spec: pytree.TreeSpec) -> dict[int, str]:
-    leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(spec.num_leaves)), spec))
-    return {i: "output" + pytree.keystr(path) for i, (path, _) in enumerate(leaves)}
+def _output_names(spec: Any) -> dict[int, str]:
+    return {i: "output" + path for i, path in enumerate(torch_api.spec_paths(spec))}

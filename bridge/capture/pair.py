@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from .. import torch_api
 from ..errors import UserError
@@ -37,12 +35,20 @@ def capture_pair(
     needs a gradient), and the BACKWARD graphs, each when it first runs. So the step is run, once, by PyTorch; the
     module, its gradients and the random state are left as they were. With `dynamic` the sizes are symbols. Raises
     UserError when the module raises or nothing of it could be compiled.
+
+    What this process compiled is forgotten (`torch.compiler.reset`), before and after: Dynamo remembers, for each
+    function, that it gave up on it or recompiled it too often, and would then hand over fewer graphs than there are.
     """
     table = decompositions(decompose)
     refuse_lazy(module)
     graphs: list[CapturedGraph] = []
-    step = _fresh_step(WithLoss(module, loss))
-    with untouched(module), torch_api.dynamo_config_patch(allow_rnn=True):
+    root = WithLoss(module, loss)
+
+    def step(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return root(*args, **kwargs)
+
+    torch_api.dynamo_reset()
+    with untouched(module), torch_api.quiet(), torch_api.dynamo_config_patch(allow_rnn=True):
         given = copies((tuple(args), dict(kwargs or {})))
         compiled = torch.compile(step, backend=_collector(graphs, table, decompose), dynamic=dynamic or None)
         try:
@@ -50,21 +56,14 @@ def capture_pair(
                 _backward(compiled(given[0], given[1]), module, given)
         except Exception as error:  # whatever the user's forward raises
             raise refusal(error, module, "through torch.compile") from error
+        finally:
+            torch_api.dynamo_reset()
     if not graphs:
         raise UserError(
             f"torch.compile found nothing to compile in {type(module).__name__}.forward and ran it in eager PyTorch; "
             "run with TORCH_LOGS=graph_breaks to see why"
         )
     return graphs
-
-
-def _fresh_step(root: nn.Module) -> Callable[[Any, Any], Any]:
-    """A function whose code object is new: Dynamo's cache and its limit of recompiles belong to the code object."""
-
-    def step(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return root(*args, **kwargs)
-
-    return types.FunctionType(step.__code__.replace(), step.__globals__, "step", None, step.__closure__)
 
 
 def _users_path(source: str) -> str:
@@ -96,8 +95,8 @@ def _collector(graphs: list[CapturedGraph], table: Table, decompose: str) -> Cal
 
 def _backward(output: Any, module: nn.Module, arguments: Any) -> None:
     """Runs the backward of everything in `output` that has one, without touching any `.grad`."""
-    outputs = [t for t in pytree.tree_leaves(output) if isinstance(t, torch.Tensor) and t.requires_grad]
-    sources = [*module.parameters(), *pytree.tree_leaves(arguments)]
+    outputs = [t for t in torch_api.tree_leaves(output) if isinstance(t, torch.Tensor) and t.requires_grad]
+    sources = [*module.parameters(), *torch_api.tree_leaves(arguments)]
     wanted = [t for t in sources if isinstance(t, torch.Tensor) and t.is_leaf and t.requires_grad]
     if outputs and wanted:
         torch.autograd.grad(outputs, wanted, [torch.ones_like(t) for t in outputs], allow_unused=True)

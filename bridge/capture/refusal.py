@@ -72,8 +72,8 @@ def _is_users(file: str) -> bool:
 
 def _below_dynamo(error: BaseException) -> BaseException:
     """The exception that Dynamo wrapped."""
-    while isinstance(error, torch_api.dynamo_errors()) and error.__cause__ is not None:
-        error = error.__cause__
+    while isinstance(error, torch_api.dynamo_errors()) and (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
     return error
 
 

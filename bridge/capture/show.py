@@ -139,7 +139,7 @@ def _call(node: torch.fx.Node) -> str:
 
 def _op_name(target: Any) -> str:
     """`aten.mm.default`, and Python's own name for symbolic arithmetic, as `mul` or `sym_max`."""
-    if isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
+    if isinstance(target, torch_api.OpOverload | torch_api.HigherOrderOperator):
         return str(target)
     return getattr(target, "__name__", str(target))
 

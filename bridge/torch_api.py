@@ -50,11 +50,13 @@ NAMES: dict[str, Name] = {
     "aot_autograd": Name("torch._dynamo.backends.common:aot_autograd", "the torch.compile backend"),
     "partition": Name("functorch.compile:min_cut_rematerialization_partition", "the forward/backward split"),
     "tracing_context": Name("torch._guards:TracingContext", "what AOTAutograd knows of a graph"),
-    "disable_modes": Name("torch.utils._python_dispatch:_disable_current_modes", "real tensors while compiling"),
+    "disable_modes": Name("torch.utils._python_dispatch:_disable_current_modes", "real tensors in a compiler"),
     "dynamo_config": Name("torch._dynamo:config", "Dynamo's options"),
-    "functorch_config": Name("torch._functorch:config", "AOTAutograd's options, for retain_graph=True"),
+    "functorch_config": Name("torch._functorch:config", "AOTAutograd's options, for retain_graph"),
     "counters": Name("torch._dynamo.utils:counters", "counting graphs and graph breaks"),
-    "export_joint": Name("torch._functorch.aot_autograd:aot_export_joint_with_descriptors", "capturing the joint graph"),
+    "export_joint": Name(
+        "torch._functorch.aot_autograd:aot_export_joint_with_descriptors", "capturing the joint graph"
+    ),
     "descriptors": Name("torch._functorch._aot_autograd.descriptors", "the meaning of graph inputs and outputs"),
     "graph_capture": Name("torch._functorch._aot_autograd.graph_capture", "source lines in the joint graph"),
     "core_aten": Name("torch._decomp:core_aten_decompositions", "the core ATen decompositions"),
@@ -334,9 +336,7 @@ def _rnn_layers(
         if layer and train and dropout:
             steps = torch.dropout(steps, dropout, True)
         own = slice(layer * directions, (layer + 1) * directions)
-        steps, last = helper(
-            steps, hidden[own], params[own], has_biases, 1, 0.0, train, bidirectional, False, layer_fn
-        )
+        steps, last = helper(steps, hidden[own], params[own], has_biases, 1, 0.0, train, bidirectional, False, layer_fn)
         final.extend(last)
     return (steps.transpose(0, 1) if batch_first else steps), final
 

@@ -91,9 +91,7 @@ def _say_backward_lines(gm: torch.fx.GraphModule) -> None:
 def _input_names(arguments: Any) -> dict[int, tuple[InputRole, str]]:
     args, kwargs = arguments
     paths = [
-        name + path
-        for name, value in (("args", args), ("kwargs", kwargs))
-        for path, _ in torch_api.tree_paths(value)
+        name + path for name, value in (("args", args), ("kwargs", kwargs)) for path, _ in torch_api.tree_paths(value)
     ]
     return {i: (InputRole.INPUT, path) for i, path in enumerate(paths)}
 

@@ -72,9 +72,7 @@ def _outputs(node: torch.fx.Node) -> tuple[list[Any], list[Any]]:
     return returned, descs if len(descs) == len(returned) else [None] * len(returned)
 
 
-def _input(
-    node: torch.fx.Node, kind: GraphKind, names: Names, requires_grad: Callable[[Any], bool]
-) -> GraphInput:
+def _input(node: torch.fx.Node, kind: GraphKind, names: Names, requires_grad: Callable[[Any], bool]) -> GraphInput:
     desc = node.meta.get("desc")
     value = node.meta.get("val")
     role, target = (InputRole.UNKNOWN, "") if desc is None else input_meaning(desc, names)

@@ -6,7 +6,6 @@ torch and TVM inside their `command` function only, so that `relaxgrad --help` i
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import traceback
@@ -16,6 +15,8 @@ import typer
 
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
+from . import capture, doctor, train
+
 app = typer.Typer(
     name="relaxgrad",
     help="Train PyTorch models through Apache TVM.",
@@ -23,9 +24,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _name in ("train", "capture", "doctor"):
-    if importlib.util.find_spec(f".{_name}", __package__):
-        app.command(_name)(importlib.import_module(f".{_name}", __package__).command)
+app.command("train")(train.command)
+app.command("capture")(capture.command)
+app.command("doctor")(doctor.command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -168,6 +168,9 @@ def examine_road() -> Check:
 def _train_once() -> str:
     import torch
 
+    from relaxgrad.bridge.backend import record_graphs
+    from relaxgrad.bridge.schemas import GraphKind
+
     generator = torch.Generator().manual_seed(0)
     x, w, b = (torch.randn(shape, generator=generator) for shape in ((4, 4), (4, 4), (4,)))
 
@@ -184,11 +187,21 @@ def _train_once() -> str:
 
     torch.compiler.reset()
     # fullgraph: a graph that Dynamo cannot trace is an error here, not a silent run in eager
-    compiled = step(torch.compile(model, backend="relaxgrad", fullgraph=True))
+    with record_graphs() as graphs:
+        compiled = step(torch.compile(model, backend="relaxgrad", fullgraph=True))
+    for graph in graphs:
+        if graph.reasons:
+            raise RuntimeError(f"the {graph.kind} graph fell back to ATen: {graph.reasons[0]}")
+    ran = {graph.kind for graph in graphs if graph.runs}
+    if ran != {GraphKind.FORWARD, GraphKind.BACKWARD}:
+        raise RuntimeError(f"of the forward and the backward graph there ran: {', '.join(sorted(ran)) or 'none'}")
+    kernels = sum(graph.kernels for graph in graphs)
+    if not kernels:
+        raise RuntimeError("TVM generated no kernel")
     worst = max(float((a - e).abs().max()) for a, e in zip(compiled, step(model), strict=True))
     if not worst <= 1e-5:
         raise RuntimeError(f"gradients differ from eager's by {worst:.1e}")
-    return f"forward and backward compiled and ran; gradients within {worst:.1e} of eager's"
+    return f"forward and backward ran with {kernels} TVM kernels; gradients within {worst:.1e} of eager's"
 
 
 def diagnose(progress: Callable[[str], None] = lambda what: None) -> Diagnosis:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -115,15 +117,24 @@ def test_a_broken_tvm_is_reported_and_not_raised(monkeypatch: pytest.MonkeyPatch
 
 
 def test_wrong_gradients_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend that multiplies by two what it should return."""
+    """What is compiled is twice the model."""
+    honest = torch.compile
 
-    def twice(function: object, **options: object) -> object:
-        return lambda *args: 2.0 * function(*args)  # type: ignore[operator]  # the model under test
+    def twice(function: Callable[..., torch.Tensor], **options: Any) -> Callable[..., torch.Tensor]:
+        return honest(lambda *args: 2.0 * function(*args), **options)
 
     monkeypatch.setattr(torch, "compile", twice)
     road = doctor.examine_road()
     assert not road.ok
     assert "gradients differ" in road.detail
+
+
+def test_a_step_that_never_reached_tvm_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients are right, since eager computed them."""
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    road = doctor.examine_road()
+    assert not road.ok
+    assert "there ran: none" in road.detail
 
 
 def test_a_tool_that_is_not_there_has_no_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

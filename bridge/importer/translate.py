@@ -32,6 +32,7 @@ from ..kinds import Kind, Reason, ReasonKind
 from ..schemas import CapturedGraph
 from . import views
 from .compute import layout
+from .kernel import kernel_call
 from .registry import Converter, Refusal, registry
 from .sites import SITE_FUNCTION, Sites
 from .translation import (
@@ -454,10 +455,7 @@ class Translator:
         hint = name or getattr(self, "node", None) and self.node.name or "value"
         kernel = str(getattr(getattr(self, "node", None), "target", "kernel")).replace("aten.", "").split(".")[0]
 
-        def compute(*te_tensors: Any) -> Any:
-            return function(*te_tensors, *args)
-
-        call = self.builder.call_te(compute, *tensors, primfunc_name_hint=kernel)
+        call = kernel_call(self.builder, self.symbols, function, tensors, args, kernel)
         return self.builder.emit(call, name_hint=hint)
 
     def compute(self, function: Callable[..., Any], tensors: Sequence[TensorValue], *args: Any) -> TensorValue:

@@ -65,7 +65,7 @@ class Symbols:
 
     def __init__(self) -> None:
         self.vars: dict[sympy.Symbol, tirx.Var] = {}
-        self._analyzer = tvm.arith.Analyzer()
+        self._analyzer = tvm.sym.Analyzer()
 
     def var(self, symbol: sympy.Symbol) -> tirx.Var:
         if symbol not in self.vars:
@@ -130,7 +130,7 @@ class Symbols:
             return size >= 0
         for var in self.vars.values():
             self._analyzer.bind(var, tvm.ir.Range(0, 1 << 40))
-        return bool(self._analyzer.can_prove_greater_equal(size, 0))
+        return bool(self._analyzer.can_prove(size >= 0))
 
 
 def _as_expr(size: Dim) -> Any:

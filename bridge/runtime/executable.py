@@ -49,9 +49,8 @@ class Executable:
     list of outputs. Raises what the kernels and ATen calls raise (IndexError for an index out of range).
     """
 
-    _boxed_call = True
-
     def __init__(self, translation: Translation, executable: Any, record: GraphRecord):
+        self._boxed_call = True  # an attribute of the instance: Dynamo's wrappers copy those only
         self.translation = translation
         self.record = record
         self._executable = executable
@@ -122,7 +121,9 @@ class Executable:
             raise _translated(error) from None
         finally:
             current.frame = previous
-        return list(returned) if isinstance(returned, tvm_ffi.Array) else [returned]
+        results = list(returned) if isinstance(returned, tvm_ffi.Array) else [returned]
+        # Without a torch tensor among the arguments the machine answers with tensors of its own.
+        return [torch.from_dlpack(r) if isinstance(r, tvm_ffi.Tensor) else r for r in results]
 
     def _output(self, plan: OutputPlan, inputs: list[Any], results: list[Any], scalars: tuple[Any, ...]) -> Any:
         if isinstance(plan, FromFunction):

@@ -20,6 +20,8 @@ PARALLEL_ELEMENTS = 1 << 15
 
 def schedule(sch: s_tir.Schedule) -> None:
     """Schedules the function `main` of `sch` in place."""
+    if not _has_root(sch):
+        return
     root = sch.get_sblock("root")
     for block in sch.get_child_blocks(root):
         if _is_opaque(sch, block) or _is_reduction(sch, block):
@@ -37,8 +39,10 @@ def schedule(sch: s_tir.Schedule) -> None:
             _spatial(sch, block)
 
 
-def _block(sch: s_tir.Schedule, block: Any) -> Any:
-    return sch.get(block)
+def _has_root(sch: s_tir.Schedule) -> bool:
+    """Whether the function is a root block with blocks below it; a kernel of one opaque block has nothing to schedule."""
+    body = sch.mod["main"].body
+    return isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == "root"
 
 
 def _is_opaque(sch: s_tir.Schedule, block: Any) -> bool:

@@ -79,7 +79,6 @@ def serial_update(
     where: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
     value: Callable[[Sequence[Any], Sequence[Any]], Any],
     update: Update,
-    parallel_dim: int | None = None,
     name: str = "scatter",
 ) -> te.Tensor:
     """A copy of `base` in which, for every i in the grid `extent` in order, `out[where(i)] = update(out[where(i)], value(i))`.
@@ -91,20 +90,19 @@ def serial_update(
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
         source, reads, target = ins[0], ins[1:], outs[0]
         loads = [lambda *i, b=b: tirx.BufferLoad(b, list(i)) for b in reads]
-        with IRBuilder() as builder:
-            copy: list[Any] = []
-            with _loops(source.shape, copy):
-                T.buffer_store(target, tirx.BufferLoad(source, copy), copy)
-            index: list[Any] = []
-            with _loops(extent, index):
-                position = list(where(loads, index))
-                T.buffer_store(target, update(tirx.BufferLoad(target, position), value(loads, index)), position)
-        return builder.get()
+        copy: list[Any] = []
+        with IRBuilder() as builder, loops(source.shape, copy):
+            T.buffer_store(target, tirx.BufferLoad(source, copy), copy)
+        index: list[Any] = []
+        with IRBuilder() as updates, loops(extent, index):
+            position = list(where(loads, index))
+            T.buffer_store(target, update(tirx.BufferLoad(target, position), value(loads, index)), position)
+        return tirx.stmt_seq(builder.get(), updates.get())
 
     return te.extern([base.shape], [base, *inputs], body, name=name, dtype=str(base.dtype))
 
 
-class _loops:
+class loops:
     """Nested serial loops over a shape; the loop variables are appended to `index`."""
 
     def __init__(self, shape: Sequence[Any], index: list[Any]):

@@ -88,9 +88,9 @@ def reshape(x: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
 
 def _groups(old: list[Any], new: list[Any]) -> list[tuple[list[int], list[int]]]:
     """Splits both shapes into the finest runs of dims with provably equal products."""
-    from tvm import arith
+    from tvm import sym
 
-    analyzer = arith.Analyzer()
+    analyzer = sym.Analyzer()
 
     def equal(a: Any, b: Any) -> bool:
         if isinstance(a, int | tirx.IntImm) and isinstance(b, int | tirx.IntImm):
@@ -236,3 +236,4 @@ def concatenate(tensors: Sequence[te.Tensor], dim: int, dtype: str, total: Any) 
         return value
 
     return te.compute(tuple(shape), read, name="concatenate")
+

@@ -55,6 +55,11 @@ def cast(x: Expr, dtype: str) -> Expr:
     return x.astype(dtype)
 
 
+def differ(a: Expr, b: Expr) -> Expr:
+    """Exclusive or of two truth values (TVM compares bools as floats, which LLVM refuses)."""
+    return tirx.any(tirx.all(a, tirx.Not(b)), tirx.all(tirx.Not(a), b))
+
+
 def isnan(x: Expr) -> Expr:
     # Not `x != x`: TVM simplifies that to false, for floats as well.
     return tirx.isnan(x) if is_float(x) else tirx.const(False, "bool")
@@ -150,7 +155,7 @@ def floor_div_int(a: Expr, b: Expr) -> Expr:
         return tirx.truncdiv(a, b)
     quotient, rest = trunc_div_int(a, b), trunc_mod_int(a, b)
     zero, one = number(0, dtype_of(a)), number(1, dtype_of(a))
-    adjust = tirx.all(tirx.NE(rest, zero), tirx.NE(rest < zero, b < zero))
+    adjust = tirx.all(tirx.NE(rest, zero), differ(rest < zero, b < zero))
     return tirx.Select(adjust, quotient - one, quotient)
 
 
@@ -165,7 +170,7 @@ def remainder(a: Expr, b: Expr) -> Expr:
     rest = fmod(a, b)
     if dtype_of(a).startswith("uint"):
         return rest
-    return tirx.Select(tirx.all(tirx.NE(rest, zero), tirx.NE(b < zero, rest < zero)), rest + b, rest)
+    return tirx.Select(tirx.all(tirx.NE(rest, zero), differ(b < zero, rest < zero)), rest + b, rest)
 
 
 def floor_div_float(a: Expr, b: Expr) -> Expr:
@@ -174,7 +179,7 @@ def floor_div_float(a: Expr, b: Expr) -> Expr:
     zero, one, half = number(0, dtype), number(1, dtype), number(0.5, dtype)
     rest = fmod(a, b)
     quotient = (a - rest) / b
-    quotient = tirx.Select(tirx.all(tirx.NE(rest, zero), tirx.NE(b < zero, rest < zero)), quotient - one, quotient)
+    quotient = tirx.Select(tirx.all(tirx.NE(rest, zero), differ(b < zero, rest < zero)), quotient - one, quotient)
     floored = tirx.floor(quotient)
     floored = tirx.Select(quotient - floored > half, floored + one, floored)
     signed_zero = tirx.copysign(zero, a / b)

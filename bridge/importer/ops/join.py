@@ -76,7 +76,7 @@ def convert_slice_scatter(
             inside = tirx.all(offset >= 0, offset < s.shape[dim] * stride)
             position = offset if _is(stride, 1) else tirx.floordiv(offset, stride)
             if not _is(stride, 1):
-                inside = tirx.all(inside, tirx.EQ(tirx.floormod(offset, stride), 0))
+                inside = tirx.all(inside, tirx.EQ(tirx.floormod(offset, stride), layout.const(0)))
             value = pw.cast(s(*[position if d == dim else k for d, k in enumerate(i)]), str(t.dtype))
             return tirx.if_then_else(inside, value, t(*i))
 
@@ -97,7 +97,7 @@ def convert_select_scatter(ctx: Translator, x: TensorValue, source: TensorValue,
     def compute(t: te.Tensor, s: te.Tensor) -> te.Tensor:
         def element(*i: Any) -> Any:
             value = pw.cast(s(*i[:dim], *i[dim + 1 :]), str(t.dtype))
-            return tirx.if_then_else(tirx.EQ(i[dim], position), value, t(*i))
+            return tirx.if_then_else(tirx.EQ(i[dim], tirx.const(position, "int64") if isinstance(position, int) else position), value, t(*i))
 
         return te.compute(t.shape, element, name="select_scatter")
 
@@ -117,7 +117,7 @@ def convert_diagonal_scatter(
         def element(*i: Any) -> Any:
             along = i[first] if offset >= 0 else i[second]
             value = pw.cast(s(*[i[d] for d in kept], along), str(t.dtype))
-            return tirx.if_then_else(tirx.EQ(i[second] - i[first], offset), value, t(*i))
+            return tirx.if_then_else(tirx.EQ(i[second] - i[first], layout.const(offset)), value, t(*i))
 
         return te.compute(t.shape, element, name="diagonal_scatter")
 

@@ -356,7 +356,7 @@ def _truth(x: Expr) -> Expr:
 _LOGICAL: dict[str, Callable[[Expr, Expr], Expr]] = {
     "and": lambda a, b: tirx.all(_truth(a), _truth(b)),
     "or": lambda a, b: tirx.any(_truth(a), _truth(b)),
-    "xor": lambda a, b: tirx.any(tirx.all(_truth(a), tirx.Not(_truth(b))), tirx.all(tirx.Not(_truth(a)), _truth(b))),
+    "xor": lambda a, b: pw.differ(_truth(a), _truth(b)),
 }
 _BITWISE: dict[str, Callable[[Expr, Expr], Expr]] = {
     "and": tirx.bitwise_and,

@@ -12,7 +12,8 @@ from tvm.tirx.script import builder as T
 
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
-from ..compute.index import _loops
+from ..compute.index import loops
+from ..compute.layout import const
 from ..registry import register
 from ..translate import Translator
 from ..types import accumulator
@@ -31,12 +32,11 @@ def scan(x: te.Tensor, dim: int, combine: Callable[[Any, Any], Any], dtype: str)
         others = [s for d, s in enumerate(source.shape) if d != dim]
         with IRBuilder() as builder:
             index: list[Any] = []
-            loops = _loops(others, index)
-            with loops:
+            with loops(others, index):
                 with T.serial(0, source.shape[dim]) as k:
                     at = [*index[:dim], k, *index[dim:]]
                     value = pw.cast(tirx.BufferLoad(source, at), dtype)
-                    with T.If(tirx.EQ(k, 0)):
+                    with T.If(tirx.EQ(k, const(0))):
                         with T.Then():
                             T.buffer_store(target, value, at)
                         with T.Else():

@@ -137,6 +137,20 @@ def test_a_step_that_never_reached_tvm_is_found(monkeypatch: pytest.MonkeyPatch)
     assert "there ran: none" in road.detail
 
 
+def test_a_graph_that_falls_back_as_a_whole_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is compiled and its gradients are right, and yet TVM has no part in it."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.delenv("RELAXGRAD_STRICT", raising=False)
+    monkeypatch.setattr("relaxgrad.bridge.compile.pipeline.compile_module", refuse)
+    road = doctor.examine_road()
+    assert not road.ok
+    assert "the forward graph fell back to ATen" in road.detail
+    assert "planted" in road.detail
+
+
 def test_a_tool_that_is_not_there_has_no_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert doctor._tool_version("nvcc") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from relaxgrad.coverage.process import Outcome
 
+SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
 TASK = "relaxgrad.coverage.training:train_task"
 
 
@@ -60,7 +62,7 @@ def command(
     outcomes = _run(arguments, jobs, time_limit)
     records = [_record(a, o) for a, o in zip(arguments, outcomes, strict=True)]
     if json_file is not None:
-        write_json(json_file, {"schema": 1, "command": "train", "models": records})
+        write_json(json_file, {"schema": SCHEMA, "command": "train", "versions": _versions(), "models": records})
     user_errors = [o for o in outcomes if o.state == "user error"]
     if not (user_errors and len(names) == 1):
         _show(records, jobs)
@@ -71,6 +73,19 @@ def command(
         raise error
     if any(record["status"] != "trained" for record in records):
         raise typer.Exit(1)
+
+
+def _versions() -> dict[str, str | None]:
+    """What was measured with; None for a package that is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for package in ("relaxgrad", "torch", "apache-tvm", "transformers"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    return versions
 
 
 def _names(models: list[str], all_models: bool) -> list[str]:
@@ -157,18 +172,12 @@ def _record(arguments: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
 
 def _show(records: list[dict[str, Any]], jobs: int) -> None:
     from rich.console import Console
-    from rich.measure import Measurement
 
     console = Console(highlight=False, markup=False, emoji=False)  # a model's name may read like markup
     if len(records) == 1 and records[0]["graph_details"]:
         _show_details(console, records[0])
     if len(records) > 1 or records[0]["time_eager"]:
-        table = _table(records)
-        # A column cut off is worth nothing: the table takes the width it needs, and a narrow terminal wraps it.
-        needed = Measurement.get(console, console.options.update(width=1000), table).maximum
-        if needed > console.width:
-            console = Console(highlight=False, markup=False, emoji=False, width=needed)
-        console.print(table, soft_wrap=True)
+        _show_tables(console, records)
     for record in records:
         if record["status"] != "trained":
             console.print(f"{record['model']}: {_status(record)}", soft_wrap=True)
@@ -179,34 +188,41 @@ def _show(records: list[dict[str, Any]], jobs: int) -> None:
         console.print(f"Step times were taken with {jobs} models at a time.", soft_wrap=True)
 
 
-def _table(records: list[dict[str, Any]]) -> Table:
+_RAN = ("parameters", "graphs\nfw+bw+inf", "breaks", "recom-\npiles", "native", "library", "fall-\nback", "meta-\ndata")
+_NUMBERS = (
+    *("gradients\nright", "worst error\n/ allowed", "loss\neager", "loss\nTVM", "curves\ndiffer"),
+    *("step ms\neager", "step ms\nTVM", "first\nstep s"),
+)
+
+
+def _show_tables(console: Console, records: list[dict[str, Any]]) -> None:
+    """One table; two on a terminal too narrow for it. A column cut off is worth nothing, so no table is squeezed."""
+    from rich.measure import Measurement
+
+    rows = [_row(record) for record in records]
+    numbers = [row[:2] + row[2 + len(_RAN) :] for row in rows]
+    wide = console.options.update(width=1000)
+    tables = [_table((*_RAN, *_NUMBERS), rows)]
+    if console.is_terminal and Measurement.get(console, wide, tables[0]).maximum > console.width:
+        tables = [_table(_RAN, [row[: 2 + len(_RAN)] for row in rows]), _table(_NUMBERS, numbers)]
+    terminal = console.width
+    for table in tables:
+        console.width = max(terminal, Measurement.get(console, wide, table).maximum)
+        console.print(table, soft_wrap=True)
+    console.width = terminal
+
+
+def _table(titles: tuple[str, ...], rows: list[list[str]]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("model", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    for title in (
-        "parameters",
-        "graphs\nfw+bw+inf",
-        "breaks",
-        "recom-\npiles",
-        "native",
-        "library",
-        "fall-\nback",
-        "meta-\ndata",
-        "gradients\nright",
-        "worst error\n/ allowed",
-        "loss\neager",
-        "loss\nTVM",
-        "curves\ndiffer",
-        "step ms\neager",
-        "step ms\nTVM",
-        "first\nstep s",
-    ):
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    for title in ("model", "status"):
+        table.add_column(title, no_wrap=True)
+    for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
-    for record in records:
-        table.add_row(*_row(record), style=None if record["status"] == "trained" else "red")
+    for row in rows:
+        table.add_row(*row, style=None if row[1] == "trained" else "red")
     return table
 
 
@@ -250,12 +266,11 @@ def _show_details(console: Console, record: dict[str, Any]) -> None:
     say(f"{len(details)} graph{_s(len(details))}:")
     for graph in details:
         calls = ", ".join(f"{count} {kind}" for kind, count in graph["calls"].items() if count)
-        seconds = sum(graph["seconds"].values())
         symbolic = ", symbolic sizes" if graph["symbolic"] else ""
-        say(
-            f"  {graph['kind']}: compiled by TVM in {seconds:.2f} s, {graph['kernels']} kernels "
-            f"({calls} ops{symbolic}), run {graph['runs']} times"
-        )
+        how = f"compiled by TVM in {sum(graph['seconds'].values()):.2f} s, {graph['kernels']} kernels"
+        if not (graph["calls"].get("native") or graph["calls"].get("library")):
+            how = "not compiled by TVM"
+        say(f"  {graph['kind']}: {how} (ops: {calls}{symbolic}), run {graph['runs']} times")
     for reason, count in record["graph_breaks"].items():
         say(f"  graph break, {count} times: {reason}")
     for reason in record["reasons"]:

@@ -246,6 +246,7 @@ def _count_graphs(record: TrainRecord, graphs: list[GraphRecord]) -> None:
     record.calls = {kind.value: calls[kind.value] for kind in Kind}
     record.reasons = record.reasons or [str(reason) for g in graphs for reason in g.reasons]
     breaks = torch_api.dynamo_counters().get("graph_break", {})
+    # Dynamo's reasons are pages: the first line names the cause
     record.graph_breaks = {reason.splitlines()[0]: count for reason, count in breaks.items()}
 
 
@@ -301,9 +302,11 @@ def _same(a: Tensor, b: Tensor) -> bool:
 def verdict(record: TrainRecord) -> tuple[Status, str]:
     """Status and reason of a record whose run ended without an exception."""
     for kind in (GraphKind.FORWARD, GraphKind.BACKWARD):
-        ran = any(g["kind"] == kind.value and g["runs"] > 0 for g in record.graph_details)
-        if not record.graphs.get(kind.value) or not ran:
-            return Status.FAILED, f"no {kind.value} graph was compiled and run by {record.backend}: it trained in eager"
+        graphs = [g for g in record.graph_details if g["kind"] == kind.value]
+        if not any(g["runs"] and (g["calls"].get("native") or g["calls"].get("library")) for g in graphs):
+            notes = record.reasons or [f"it trained in eager, with a graph break: {b}" for b in record.graph_breaks]
+            why = f": {notes[0]}" if notes else ": it trained in eager"
+            return Status.FAILED, f"no {kind.value} graph was compiled and run by {record.backend}{why}"
     for what, judgement in (("gradient", record.gradients), ("buffer", record.buffers)):
         if judgement.failed:
             more = f" and {len(judgement.failed) - 1} more" if len(judgement.failed) > 1 else ""

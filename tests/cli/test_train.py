@@ -155,7 +155,10 @@ def arguments(model: str) -> dict[str, Any]:
     return {"model": model, "steps": 2, "seed": 0, "target": "llvm", "fallback": "aten"}
 
 
-def test_all_and_repeated_names_and_the_table(run: Run, outcomes: dict[str, Outcome], tmp_path: Path) -> None:
+def test_all_and_repeated_names_and_the_table(
+    run: Run, outcomes: dict[str, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")  # narrower than the table
     path = tmp_path / "out.json"
     code, out, _ = run("mlp", "--all", "--json", str(path))
     assert code == 0
@@ -168,6 +171,16 @@ def test_all_and_repeated_names_and_the_table(run: Run, outcomes: dict[str, Outc
     row = rows[0].split()
     assert row[:4] == ["seed-example", "trained", "1,234", "1+1+0"]
     assert row[-3:] == ["12.50", "12.50", "3.5"]
+
+
+def test_a_narrow_terminal_gets_two_tables(
+    run: Run, outcomes: dict[str, Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes this for a terminal
+    _, out, _ = run("mlp", "gru")
+    assert out.count("model ") == 2
+    assert "…" not in out
 
 
 def test_one_that_falls_short_is_exit_code_1_with_its_reason(run: Run, outcomes: dict[str, Outcome]) -> None:
@@ -191,5 +204,28 @@ def test_one_model_lists_its_graphs(run: Run, outcomes: dict[str, Outcome]) -> N
     code, out, _ = run("mlp")
     assert code == 0
     assert "2 graphs:" in out
-    assert "forward: compiled by TVM in 0.50 s, 2 kernels (3 native, 1 library ops), run 20 times" in out
+    assert "forward: compiled by TVM in 0.50 s, 2 kernels (ops: 3 native, 1 library), run 20 times" in out
     assert "gradients of the first step: 2 of 2 right by float64; worst w" in out
+
+
+def test_the_seed_example_trains_on_tvm_in_two_graphs(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    code, out, _ = run("seed-example", "--steps", "3", "--json", str(path))
+    assert code == 0, out
+    assert "2 graphs:" in out
+    assert "  forward: compiled by TVM" in out
+    assert "  backward: compiled by TVM" in out
+    record = json.loads(path.read_text())["models"][0]
+    assert record["status"] == "trained"
+    assert record["calls"]["fallback"] == 0
+    assert record["gradients"]["compared"] == 2
+
+
+@pytest.mark.slow
+def test_every_model_of_the_zoo_trains_on_tvm_without_a_fallback(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    code, out, _ = run("--all", "--json", str(path))
+    assert code == 0, out
+    records = json.loads(path.read_text())["models"]
+    assert {r["model"]: r["calls"]["fallback"] for r in records} == dict.fromkeys((r["model"] for r in records), 0)
+    assert {r["model"]: sum(r["graph_breaks"].values()) for r in records if r["graph_breaks"]} == {}

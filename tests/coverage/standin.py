@@ -19,11 +19,13 @@ Fault = Callable[[list[Any]], list[Any]]  # outputs of a graph -> the outputs th
 
 @dataclass
 class StandIn:
-    """`forward_fault` and `backward_fault` change what the graphs return; `skip` leaves the module in eager."""
+    """`forward_fault` and `backward_fault` change what the graphs return; `skip` leaves the module in eager;
+    `in_aten` says of the graphs that no op of them runs on the backend."""
 
     forward_fault: Fault | None = None
     backward_fault: Fault | None = None
     skip: bool = False
+    in_aten: bool = False
     name: str = "stand-in"
     graphs: list[GraphRecord] = field(default_factory=list)
 
@@ -40,7 +42,16 @@ class StandIn:
 
     def _compiler(self, kind: GraphKind, fault: Fault | None) -> Any:
         def compiler(gm: torch.fx.GraphModule, inputs: Any) -> Any:
-            record = GraphRecord(kind, len(self.graphs), {Kind.FALLBACK: 1}, {}, (), False, 0, {"compile": 0.0})
+            record = GraphRecord(
+                kind,
+                len(self.graphs),
+                {Kind.FALLBACK: 1} if self.in_aten else {Kind.NATIVE: 1},
+                {},
+                (),
+                False,
+                0,
+                {"compile": 0.0},
+            )
             self.graphs.append(record)
 
             def run(*args: Any) -> Any:

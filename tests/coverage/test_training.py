@@ -53,6 +53,12 @@ def test_what_stays_in_eager_did_not_train() -> None:
     assert "no forward graph was compiled" in record.reason
 
 
+def test_a_graph_that_falls_back_whole_did_not_train() -> None:
+    record = train(in_aten=True)
+    assert record.status is Status.FAILED
+    assert "no forward graph was compiled" in record.reason
+
+
 def on(index: int, change: Any) -> Fault:
     """A fault on the `index`th floating-point tensor of more than one element that a graph returns."""
 

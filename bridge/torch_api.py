@@ -59,6 +59,7 @@ NAMES: dict[str, Name] = {
     ),
     "descriptors": Name("torch._functorch._aot_autograd.descriptors", "the meaning of graph inputs and outputs"),
     "graph_capture": Name("torch._functorch._aot_autograd.graph_capture", "source lines in the joint graph"),
+    "compiling": Name("torch.compiler:_is_compiling_flag", "models that branch on data unless they are compiled"),
     "core_aten": Name("torch._decomp:core_aten_decompositions", "the core ATen decompositions"),
     "get_decompositions": Name("torch._decomp:get_decompositions", "decompositions that core ATen lacks"),
     "decompositions": Name("torch._decomp.decompositions", "recurrent layers with dropout between them"),
@@ -259,7 +260,7 @@ def export_joint(
     `args` may be FakeTensors of a mode with symbolic sizes: the graph is then symbolic. Input mutations are outputs.
     """
     export = _private("export_joint")
-    with functorch_config_patch(donated_buffer=False), rnn_decompositions(), _stack_traces():
+    with functorch_config_patch(donated_buffer=False), rnn_decompositions(), _stack_traces(), _compiling():
         return export(stack, module, args, kwargs, decompositions=dict(decompositions))
 
 
@@ -268,6 +269,17 @@ def _stack_traces() -> Iterator[None]:
     """Makes AOTAutograd note the user's stack on what it traces from a live module; Dynamo's nodes carry it already."""
     module = _private("graph_capture")
     with mock.patch.object(module, "make_fx", functools.partial(module.make_fx, record_stack_traces=True)):
+        yield
+
+
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    """Makes `torch.compiler.is_compiling()` true, as it is under torch.compile.
+
+    Models ask it before they branch on the values of a mask (transformers does), and could not be traced without.
+    """
+    _private("compiling")
+    with mock.patch.object(torch.compiler, NAMES["compiling"].path.partition(":")[2], True):
         yield
 
 
@@ -397,10 +409,11 @@ def symbolic_fake_mode() -> FakeTensorMode:
     return mode
 
 
-def fake_dynamic(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor` as a FakeTensor of `mode` with a symbol for every size above 1; equal sizes share a symbol."""
+def fake_tensor(mode: FakeTensorMode, tensor: torch.Tensor, dynamic: bool) -> torch.Tensor:
+    """`tensor` as a FakeTensor of `mode`; `dynamic` puts a symbol for every size above 1, the same for equal sizes."""
     shapes = _private("symbolic_shapes")
-    context = shapes.StatelessSymbolicContext(dynamic_sizes=[shapes.DimDynamic.DUCK] * tensor.dim())
+    kind = shapes.DimDynamic.DUCK if dynamic else shapes.DimDynamic.STATIC
+    context = shapes.StatelessSymbolicContext(dynamic_sizes=[kind] * tensor.dim())
     return mode.from_tensor(tensor, symbolic_context=context)
 
 

@@ -178,6 +178,19 @@ def _graph_capture(api: Any) -> str:
     return f"{len(traced)} nodes carry a stack"
 
 
+class _AsksFirst(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cos() if torch.compiler.is_compiling() else x.sin()
+
+
+@probe("compiling")
+def _compiling(api: Any) -> str:
+    graph = _joint(api, _AsksFirst(), torch.ones(2))
+    _expect(any(str(n.target) == "aten.cos.default" for n in graph.nodes), "a trace that does not say it compiles")
+    _expect(not torch.compiler.is_compiling(), "is_compiling() after the trace")
+    return "is_compiling() while tracing a module"
+
+
 @probe("core_aten")
 def _core_aten(api: Any) -> str:
     table = api.core_aten_decompositions()
@@ -203,7 +216,7 @@ def _decompositions(api: Any) -> str:
 
 @probe("symbolic_shapes")
 def _symbolic_shapes(api: Any) -> str:
-    fake = api.fake_dynamic(api.symbolic_fake_mode(), torch.ones(3, 5, 1))
+    fake = api.fake_tensor(api.symbolic_fake_mode(), torch.ones(3, 5, 1), True)
     _expect(api.has_symbols(fake) and not api.has_symbols(torch.ones(2)), "no symbol in a dynamic size")
     _expect([api.hint_of(n) for n in fake.shape] == [3, 5, 1], f"hints of {fake.shape}")
     return f"sizes {', '.join(str(api.expr_of(n)) for n in fake.shape)}"
@@ -212,7 +225,7 @@ def _symbolic_shapes(api: Any) -> str:
 @probe("symbols")
 def _symbols(api: Any) -> str:
     mode = api.symbolic_fake_mode()
-    (size,) = api.fake_dynamic(mode, torch.ones(3)).shape
+    (size,) = api.fake_tensor(mode, torch.ones(3), True).shape
     _expect(not any(api.is_unbacked(s) for s in api.expr_of(size).free_symbols), "a size that depends on data")
     with mode:
         found = torch.ones(3).nonzero().shape[0]
@@ -222,7 +235,7 @@ def _symbols(api: Any) -> str:
 
 @probe("printer")
 def _printer(api: Any) -> str:
-    (size,) = api.fake_dynamic(api.symbolic_fake_mode(), torch.ones(7)).shape
+    (size,) = api.fake_tensor(api.symbolic_fake_mode(), torch.ones(7), True).shape
     source = api.python_source(api.expr_of((size + 1) // 2))
     value = eval(source, {"math": math, str(api.expr_of(size)): 9})
     _expect(value == 5, f"{source} is {value} at 9, not 5")

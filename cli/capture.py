@@ -48,7 +48,7 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Print the training graph of a model: the meaning of inputs and outputs, each call with its source line, op counts.
+    """Print the training graph of a model: what inputs and outputs mean, each call with its source line, op counts.
 
     The model is captured in train mode, with its loss. Exit code 2: no such model, or one that cannot be captured.
     """

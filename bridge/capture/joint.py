@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import nn
 from .. import torch_api
 from ..schemas import CapturedGraph, GraphKind, InputRole
 from .decompose import decompositions
-from .isolate import copies, untouched
+from .isolate import untouched
 from .refusal import refusal, refuse_lazy
 from .signature import Names, describe
 
@@ -36,16 +36,17 @@ def capture_joint(
     """
     table = decompositions(decompose)
     refuse_lazy(module)
-    root = WithLoss(module, loss)
+    root = _TiedOnce(module, loss)
     arguments: tuple[tuple[Any, ...], dict[str, Any]] = (tuple(args), dict(kwargs or {}))
     names = Names(_input_names(arguments), {}, "module.")
     with untouched(module), torch_api.quiet(), contextlib.ExitStack() as stack:
-        given = _symbolic(arguments) if dynamic else copies(arguments)
+        given = _without_data(arguments, dynamic)
         try:
             joint = torch_api.export_joint(stack, root, given[0], given[1], table)
         except Exception as error:  # whatever the user's forward raises
             raise refusal(error, module, "as one graph") from error
         names = Names(names.inputs, _output_names(joint.out_spec), names.prefix)
+        _flatten_calling_convention(joint.graph_module)
         _say_backward_lines(joint.graph_module)
         return describe(joint.graph_module, GraphKind.JOINT, decompose=decompose, names=names)
 
@@ -64,12 +65,59 @@ class WithLoss(nn.Module):
         return output if self.loss is None else self.loss(output)
 
 
-def _symbolic(arguments: Any) -> Any:
-    """The arguments with every tensor a fake one whose sizes are symbols."""
+class _TiedOnce(WithLoss):
+    """A module whose tied parameters and buffers are listed once, under their first name.
+
+    AOTAutograd makes a graph input of every *name*: a tied weight would come twice, each with a part of its gradient. It
+    asks `named_parameters` and `named_buffers` what there is, and puts its traced tensors in the place of what they
+    name; `forward` then puts them in the other places too. `untouched` undoes it.
+    """
+
+    def __init__(self, module: nn.Module, loss: Callable[[Any], torch.Tensor] | None):
+        super().__init__(module, loss)
+        first: dict[int, tuple[dict[str, Any], str]] = {}
+        self.ties: list[tuple[tuple[dict[str, Any], str], tuple[dict[str, Any], str]]] = []
+        for part in module.modules():
+            for members in (part._parameters, part._buffers):
+                for name, tensor in members.items():
+                    if tensor is None:
+                        continue
+                    if id(tensor) in first:
+                        self.ties.append((first[id(tensor)], (members, name)))
+                    first.setdefault(id(tensor), (members, name))
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        return super().named_parameters(prefix, recurse, True)
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        return super().named_buffers(prefix, recurse, True)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        for (first, name), (other, other_name) in self.ties:
+            other[other_name] = first[name]
+        return super().forward(*args, **kwargs)
+
+
+def _without_data(arguments: Any, dynamic: bool) -> Any:
+    """The arguments with every tensor a fake one, which tracing cannot write to.
+
+    The mode takes real tensors too: a loss may close over its targets, a module may keep a mask as a plain attribute.
+    They become constants of the graph.
+    """
     mode = torch_api.symbolic_fake_mode()
     return torch_api.tree_map(
-        lambda x: torch_api.fake_dynamic(mode, x) if isinstance(x, torch.Tensor) else x, arguments
+        lambda x: torch_api.fake_tensor(mode, x, dynamic) if isinstance(x, torch.Tensor) else x, arguments
     )
+
+
+def _flatten_calling_convention(gm: torch.fx.GraphModule) -> None:
+    """Makes `gm(*inputs)` take the placeholders one by one; AOTAutograd's takes (list of primals, list of tangents)."""
+    gm.graph.set_codegen(torch.fx.graph.CodeGen())
+    gm.recompile()
 
 
 def _say_backward_lines(gm: torch.fx.GraphModule) -> None:

@@ -62,7 +62,7 @@ def convert_embedding_backward(
             v = pw.cast(loads[0](*k), dtype)
             if isinstance(padding, int) and padding < 0:
                 return v
-            return tirx.Select(tirx.EQ(loads[1](*k[:rank]), padding), pw.number(0, dtype), v)
+            return tirx.Select(tirx.EQ(loads[1](*k[:rank]), tirx.const(padding, "int64")), pw.number(0, dtype), v)
 
         return ix.serial_update(
             base, [g, i], g.shape, lambda loads, k: [loads[1](*k[:rank]), k[-1]], value, lambda old, new: old + new

@@ -474,6 +474,11 @@ def convert_element_type(ctx: Translator, x: TensorValue, dtype: torch.dtype) ->
     return emit(ctx, lambda v: v, [x])
 
 
+@register(aten.lift_fresh_copy.default)
+def convert_lift_fresh_copy(ctx: Translator, x: TensorValue) -> TensorValue:
+    return emit(ctx, lambda v: v, [x])
+
+
 @register(aten.clone.default)
 def convert_clone(ctx: Translator, x: TensorValue, memory_format: torch.memory_format | None) -> TensorValue:
     return emit(ctx, lambda v: v, [x])

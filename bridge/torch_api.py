@@ -424,6 +424,16 @@ def data_dependent_errors() -> tuple[type[BaseException], ...]:
     return fake.DataDependentOutputException, fake.DynamicOutputShapeException, guard
 
 
+def root_cause(error: BaseException) -> BaseException:
+    """What Dynamo wrapped in exceptions of its own; any other exception as it is."""
+    while isinstance(error, dynamo_errors()):
+        inner = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
+        if inner is None:
+            break
+        error = inner
+    return error
+
+
 def dynamo_errors() -> type[BaseException]:
     """The base class of what Dynamo raises."""
     base: type[BaseException] = _private("dynamo_exc").TorchDynamoException
@@ -492,5 +502,6 @@ def _run_probe(key: str) -> Probe:
     try:
         return Probe(path, used_for, True, PROBES[key](sys.modules[__name__]))
     except Exception as error:  # whatever a changed torch raises is the finding
-        first = (str(error).strip() or "no message").splitlines()[0]
-        return Probe(path, used_for, False, f"{type(error).__name__}: {first}")
+        cause = root_cause(error)
+        first = (str(cause).strip() or "no message").splitlines()[0]
+        return Probe(path, used_for, False, f"{type(cause).__name__}: {first}")

@@ -68,7 +68,7 @@ class WithLoss(nn.Module):
 class _TiedOnce(WithLoss):
     """A module whose tied parameters and buffers are listed once, under their first name.
 
-    AOTAutograd makes a graph input of every *name*: a tied weight would come twice, each with a part of its gradient. It
+    AOTAutograd makes a graph input of every *name*: a tied weight would come twice, each with part of its gradient. It
     asks `named_parameters` and `named_buffers` what there is, and puts its traced tensors in the place of what they
     name; `forward` then puts them in the other places too. `untouched` undoes it.
     """

@@ -36,7 +36,7 @@ def refusal(error: BaseException, module: nn.Module, how: str) -> UserError:
         return error
     name = type(module).__name__
     where = f" at {line}" if (line := raised_at(error)) else ""
-    cause = _below_dynamo(error)
+    cause = torch_api.root_cause(error)
     if isinstance(cause, torch_api.data_dependent_errors()):
         return UserError(
             f"{name} cannot be captured {how}: control flow or a shape depends on the values of a tensor{where} "
@@ -68,13 +68,6 @@ def _is_users(file: str) -> bool:
     if file.startswith("<") or is_internal(file) or any(package in file for package in packages):
         return False
     return not file.startswith(_STANDARD_LIBRARY) or "site-packages" in file
-
-
-def _below_dynamo(error: BaseException) -> BaseException:
-    """The exception that Dynamo wrapped."""
-    while isinstance(error, torch_api.dynamo_errors()) and (inner := error.__cause__ or error.__context__) is not None:
-        error = inner
-    return error
 
 
 def _first_line(error: BaseException) -> str:

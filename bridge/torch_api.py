@@ -502,6 +502,8 @@ def _run_probe(key: str) -> Probe:
     try:
         return Probe(path, used_for, True, PROBES[key](sys.modules[__name__]))
     except Exception as error:  # whatever a changed torch raises is the finding
-        cause = root_cause(error)
+        cause: BaseException = error
+        with contextlib.suppress(UserError):  # the names that root_cause needs may be the ones that are gone
+            cause = root_cause(error)
         first = (str(cause).strip() or "no message").splitlines()[0]
         return Probe(path, used_for, False, f"{type(cause).__name__}: {first}")

@@ -131,7 +131,7 @@ def run_tasks(
             return Outcome(State.CRASHED, message="interrupted before it started")
         listen = None if on_event is None else functools.partial(on_event, index)
         outcome = run_task(task, arguments[index], timeout, listen, threads)
-        if on_done is not None:
+        if on_done is not None and not interrupted.is_set():
             on_done(index, outcome)
         return outcome
 

@@ -10,6 +10,11 @@ computation that fusion folds into the reader.
 Note [Order of random calls]
 Relax may reorder and drop pure calls. Calls that draw random numbers, or are run for their effect, get the result of the
 one before as an extra argument, and the last one's result is a result of the function: they run in FX order, each once.
+
+Note [Results own their memory]
+A kernel that only copies (clone, x * 1) may be turned into a view of its input where its result stays inside the function
+(RewriteDataflowReshape). A result that leaves it must not share memory with an input that is written later, with a constant
+or with another result; so each leaves through a variable of its own outside the dataflow block, which that pass spares.
 """
 
 from __future__ import annotations
@@ -118,14 +123,15 @@ class Translator:
                         self.node = node
                         self._call(node)
                 outputs, mutations, results = self._outputs()
-                output = self.builder.emit_output(relax.Tuple(results))
-            self.builder.emit_func_output(output)
+                returned = [self.builder.emit_output(result) for result in results]
+            self.builder.emit_func_output(relax.Tuple(returned))
         known = {s.symbol for s in sources}
         for expr in self.scalars:
             if unknown := getattr(expr, "free_symbols", set()) - known:
                 raise self._cannot(f"the value of {sorted(map(str, unknown))} is not among the graph's inputs")
         return Translation(
-            module=self.builder.get(),
+            # See Note [Results own their memory].
+            module=relax.transform.CanonicalizeBindings()(self.builder.get()),
             symbols=[s.symbol for s in sources if not _is_float_symbol(s.symbol)],
             sources=sources,
             scalars=self.scalars,

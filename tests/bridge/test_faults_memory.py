@@ -1,0 +1,497 @@
+"""Strides, aliases, storage offsets, mutations and empty tensors: what the caller gets lies in memory as eager's does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.bridge.faults import Compile, Program, agree, grads, seen, shares
+
+PROGRAMS: list[Program] = []
+
+#: Ops that have no lowering yet; the program must be right all the same.
+FALLBACKS = {
+    "as_strided_views": {"aten.as_strided_scatter.default"},
+    "one_view_written_another_read": {"aten.as_strided_scatter.default"},
+}
+
+
+def program(function: Program) -> Program:
+    PROGRAMS.append(function)
+    return function
+
+
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
+def test_as_eager(function: Program) -> None:
+    agree(function, fallbacks=FALLBACKS.get(function.__name__, ()))
+
+
+# ---- what is returned ----
+
+
+@program
+def outputs_that_are_inputs(compile: Compile) -> dict[str, Any]:
+    x, y = torch.randn(3, 4), torch.randn(2)
+    a, b, c, d = compile(lambda x, y: (x, y * 2, x, x.t()))(x, y)
+    a.add_(1)
+    return {"x": seen(x), "same": (a is x, c is x), "shares": (shares(d, x), shares(b, y)), "d": seen(d)}
+
+
+@program
+def views_of_one_result(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.exp()
+        return y, y[1:], y.t(), y.diagonal(), y.unsqueeze(1).expand(3, 5, 3), y.view(-1)[2:7]
+
+    with torch.no_grad():
+        ys = compile(f)(torch.randn(3, 3))
+        ys[0].zero_()
+    return {"ys": [seen(y) for y in ys], "shares": [shares(y, ys[0]) for y in ys]}
+
+
+@program
+def views_of_one_result_with_grad(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.sin()
+        return y, y[1:], y.t(), y.diagonal()
+
+    x = torch.randn(3, 3, requires_grad=True)
+    y, tail, t, d = compile(f)(x)
+    tail.mul_(2)
+    ((t * torch.arange(9.0).view(3, 3)).sum() + d.sum() * 3 + y.sum()).backward()
+    return {"y": seen(y), "t": seen(t), "grad": x.grad, "shares": [shares(v, y) for v in (tail, t, d)]}
+
+
+@program
+def result_returned_twice(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor) -> Any:
+        y = x.sin()
+        return {"a": y, "b": [y, None, 3, "text"], "c": (y.detach(), x)}
+
+    x = torch.randn(4, requires_grad=True)
+    out = compile(f)(x)
+    out["a"].sum().backward()
+    return {"out": out, "same": out["a"] is out["b"][0], "grad": x.grad, "shares": shares(out["c"][0], out["a"])}
+
+
+@program
+def permuted_results_keep_their_strides(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.permute(2, 0, 1)
+        return y * 2, y.exp().sum(-1), (y + 1)[..., 0], y.contiguous(), torch.relu(x.transpose(0, 1)), y.clone()
+
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    ys = compile(f)(x)
+    sum(y.sum() for y in ys).backward()
+    return {"ys": ys, "grad": x.grad}
+
+
+@program
+def channels_last(compile: Compile) -> dict[str, Any]:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    net = net.to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 6, 5).to(memory_format=torch.channels_last).requires_grad_()
+    y = compile(net)(x)
+    y.pow(2).sum().backward()
+    return {"y": seen(y), "x": x.grad, **grads(net)}
+
+
+@program
+def dims_of_size_one(compile: Compile) -> dict[str, Any]:
+    x = torch.randn(1, 5).t().as_strided((5, 1), (1, 77)).requires_grad_()
+    z = torch.randn(4, 1, 6)[:, :, ::2]
+    ys = compile(lambda x, z: (x * 2, x.view(-1), z + 1, z.squeeze(1), z.transpose(0, 1)))(x, z)
+    (ys[0].sum() + ys[1].prod()).backward()
+    return {"ys": [seen(y) for y in ys[:2]], "z": [y.contiguous() for y in ys[2:]], "grad": x.grad}
+
+
+@program
+def expanded_result(compile: Compile) -> dict[str, Any]:
+    x = torch.randn(3, 1, requires_grad=True)
+    y, z = compile(lambda x: (x.sin().expand(3, 4), x.expand(3, 4)))(x)
+    (y.sum() + z.sum()).backward()
+    return {"y": y.detach().clone(), "z": z.detach().clone(), "strides": (y.stride(), z.stride()), "grad": x.grad}
+
+
+@program
+def as_strided_views(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        return x.as_strided((3, 2), (2, 1), 1) + 1, y.as_strided((2, 2), (3, 1), 1).sin(), y.unfold(0, 3, 2)
+
+    x = torch.randn(8, requires_grad=True)
+    ys = compile(f)(x)
+    sum((y * y).sum() for y in ys).backward()
+    return {"ys": [seen(y) for y in ys], "grad": x.grad}
+
+
+@program
+def inplace_on_results(compile: Compile) -> dict[str, Any]:
+    """A result that the caller changes must not be memory that backward or a later call reads."""
+    f = compile(lambda x: (x.exp(), x * 2))
+    out: dict[str, Any] = {}
+    for k in range(3):
+        x = torch.full((3,), float(k), requires_grad=True)
+        y, z = f(x)
+        z.mul_(3)
+        (y + z).sum().backward()
+        out[f"y{k}"], out[f"z{k}"], out[f"grad{k}"] = seen(y), seen(z), x.grad
+    return out
+
+
+@program
+def kept_results_are_not_overwritten(compile: Compile) -> dict[str, Any]:
+    f = compile(lambda x: (x.softmax(-1), x.sum(), torch.ones(3), torch.arange(4)))
+    kept = [f(torch.full((2, 3), float(k)).cumsum(1)) for k in range(4)]
+    kept[0][2].add_(5)  # a constant of the graph is the caller's own
+    kept[0][3].add_(5)
+    return {"kept": kept, "again": f(torch.zeros(2, 3))}
+
+
+@program
+def constants_of_the_graph(compile: Compile) -> dict[str, Any]:
+    table = torch.tensor([1.0, 2.0, 3.0])
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        c = torch.tensor([1.0, -1.0, 2.0])
+        return x * c + table, c, torch.tensor(3), torch.tensor([[1, 2], [3, 4]], dtype=torch.int32)
+
+    g = compile(f)
+    x = torch.randn(3, requires_grad=True)
+    first = g(x)
+    first[1].zero_()
+    table.mul_(10)
+    second = g(x)
+    second[0].sum().backward()
+    return {"first": first, "second": second, "grad": x.grad}
+
+
+@program
+def no_tensor_is_computed(compile: Compile) -> dict[str, Any]:
+    x = torch.randn(3, 2, requires_grad=True)
+    y = compile(lambda x: (x.view(2, 3), None, x.shape[0], x.detach()))(x)
+    y[0].sum().backward()
+    return {"y": [seen(v) for v in y], "grad": x.grad}
+
+
+# ---- what comes in ----
+
+
+@program
+def inputs_with_offsets(compile: Compile) -> dict[str, Any]:
+    base = torch.randn(50)
+    f = compile(lambda a, b, w: (a * b).sum(0) @ w)
+    out: dict[str, Any] = {}
+    for k in (0, 1, 3, 7):
+        a = base[k : k + 12].view(3, 4)
+        b = base[k + 2 : k + 26 : 2].view(4, 3).t()
+        w = base[k + 1 : k + 9].view(4, 2).detach().requires_grad_()
+        y = f(a, b, w)
+        y.sum().backward()
+        out[f"y{k}"], out[f"grad{k}"] = y, w.grad
+    return out
+
+
+@program
+def misaligned_bytes(compile: Compile) -> dict[str, Any]:
+    """Storages at odd byte offsets of narrow types: kernels may assume one element's alignment and no more."""
+    half = torch.randn(33).to(torch.bfloat16)[1:].view(4, 8)
+    small = torch.arange(65, dtype=torch.int8)[1:].view(8, 8)
+    mask = (torch.arange(33) % 3 == 0)[1:].view(4, 8)
+    y = compile(lambda h, s, m: (h.float().exp().where(m, 0), s.sum(1), (s > 5) & (s < 40)))(half, small, mask)
+    return {"y": y}
+
+
+@program
+def same_tensor_twice(compile: Compile) -> dict[str, Any]:
+    x = torch.randn(3, 3, requires_grad=True)
+    f = compile(lambda a, b: (a @ b).sin())
+    f(x, x).sum().backward()
+    first = seen(x.grad)
+    y = torch.randn(3, 3)
+    return {"first": first, "other": f(y, y), "distinct": f(y, x.detach())}
+
+
+@program
+def same_tensor_twice_and_written(compile: Compile) -> dict[str, Any]:
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return a * b
+
+    x = torch.randn(4)
+    y = compile(f)(x, x)
+    return {"x": x, "y": y}
+
+
+@program
+def overlapping_inputs(compile: Compile) -> dict[str, Any]:
+    base = torch.arange(10.0)
+
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a * 2 + b
+
+    g = compile(f)
+    windows = base.as_strided((4, 3), (2, 1))
+    return {"y": g(base[:5], base[2:7]), "windows": g(windows, windows.flip(1)), "expanded": g(base[:1].expand(6), base[:6])}
+
+
+@program
+def one_view_written_another_read(compile: Compile) -> dict[str, Any]:
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        before = b.sum()
+        a.mul_(3)
+        return before + b.sum()
+
+    base = torch.arange(8.0)
+    y = compile(f)(base[:5], base[3:])
+    return {"base": base, "y": y}
+
+
+@program
+def negated_and_conjugated_views(compile: Compile) -> dict[str, Any]:
+    z = torch.view_as_complex(torch.randn(4, 2))
+    imag = z.conj().imag
+    f = compile(lambda t: t * 2 + 1)
+    return {"is_neg": imag.is_neg(), "y": f(imag), "plain": f(torch.randn(4)), "t": f(torch._neg_view(torch.randn(3, 2)).t())}
+
+
+@program
+def zero_strided_parameters(compile: Compile) -> dict[str, Any]:
+    w = torch.randn(1, 4).expand(3, 4).detach().requires_grad_()
+    x = torch.randn(3, 4)
+    y = compile(lambda w, x: (w * x).sin())(w, x)
+    y.sum().backward()
+    return {"y": y, "grad": seen(w.grad)}
+
+
+@program
+def empty_tensors(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x @ w
+        return y, y.sum(), y.sum(0), torch.cat([x, x.new_ones(1, 3)]), x.softmax(1), y.reshape(0), x[:, :0], y.mean(1), x.t() * 2
+
+    x = torch.randn(0, 3, requires_grad=True)
+    w = torch.randn(3, 2, requires_grad=True)
+    ys = compile(f)(x, w)
+    sum(y.sum() for y in ys).backward()
+    return {"ys": ys, "x": x.grad, "w": w.grad}
+
+
+@program
+def empty_inner_dims(compile: Compile) -> dict[str, Any]:
+    def f(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return a @ b, a.sum(1), a.prod(1), a.transpose(0, 1), torch.cat([a, a], 1), (a * 2).any(1), a.unsqueeze(2).expand(2, 0, 5)
+
+    a, b = torch.randn(2, 0, requires_grad=True), torch.randn(0, 3)
+    ys = compile(f)(a, b)
+    ys[0].sum().backward()
+    return {"ys": ys, "grad": a.grad}
+
+
+@program
+def zero_dim_tensors(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x * y, x.expand(3), x.reshape(1, 1), x.sum(0), x.softmax(0), x.max(), x.unsqueeze(0), torch.stack([x, y]), x + 1
+
+    x, y = torch.tensor(1.5, requires_grad=True), torch.tensor(2.5)
+    ys = compile(f)(x, y)
+    sum(v.sum() for v in ys).backward()
+    return {"ys": [seen(v) for v in ys], "grad": x.grad}
+
+
+@program
+def none_and_nested_arguments(compile: Compile) -> dict[str, Any]:
+    def f(a: Any, b: Any = None, *, d: Any = None) -> Any:
+        y = a["x"] * a["k"]
+        if b is not None:
+            y = y + b[0]
+        return {"y": y, "d": d}
+
+    g = compile(f)
+    x = torch.randn(3, requires_grad=True)
+    one = g({"x": x, "k": 2}, None, d=None)
+    two = g({"x": x, "k": 2}, (x,), d=torch.ones(1))
+    (one["y"] + two["y"]).sum().backward()
+    return {"one": one, "two": two, "grad": x.grad}
+
+
+# ---- mutation ----
+
+
+@program
+def inputs_written(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        old = x * 1
+        x.add_(y)
+        y.zero_()
+        z[1:].mul_(2)
+        return old, x * 2, z.sum()
+
+    x, y = torch.randn(3), torch.randn(3)
+    z = torch.randn(4, 6).t()[::2]
+    g = compile(f)
+    versions = [t._version for t in (x, y, z)]
+    out = [g(x, y, z), g(x, y, z)]
+    return {"out": out, "x": x, "y": y, "z": seen(z), "told": [t._version > v for t, v in zip((x, y, z), versions, strict=True)]}
+
+
+@program
+def views_before_and_after_a_write(compile: Compile) -> dict[str, Any]:
+    """A view of a written input reads the new value; what was computed before it keeps the old one."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        before, view = x[1:] * 1, x[1:]
+        x.mul_(10)
+        return before, view, x[0], view + 1, x.t()
+
+    with torch.no_grad():
+        x = torch.randn(3, 2)
+        ys = compile(f)(x)
+        shared = [shares(y, x) for y in ys]
+        x.add_(1)
+    return {"ys": [seen(y) for y in ys], "x": x, "shares": shared}
+
+
+@program
+def swapped_inputs(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        t = x.clone()
+        x.copy_(y)
+        y.copy_(t)
+        return x + 2 * y
+
+    x, y = torch.randn(3), torch.randn(3)
+    return {"out": compile(f)(x, y), "x": x, "y": y}
+
+
+@program
+def input_written_by_view_of_another(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.copy_(y.t())
+        y.copy_(x * 2)
+        return x.sum()
+
+    with torch.no_grad():
+        x, y = torch.randn(3, 3), torch.randn(3, 3)
+        return {"out": compile(f)(x, y), "x": x, "y": y}
+
+
+@program
+def shifted_within_an_input(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x[1:] = x[:-1].clone()
+        x[0] = 7
+        x.t_() if x.dim() == 2 else None
+        return x * 1
+
+    x = torch.arange(5.0)
+    return {"out": compile(f)(x), "x": x}
+
+
+@program
+def written_input_that_needs_grad(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        x.add_(w)
+        return (x * w).sin()
+
+    leaf, w = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    x = leaf * 2
+    y = compile(f)(x, w)
+    (y.sum() + (x * torch.arange(3.0)).sum()).backward()
+    return {"x": seen(x), "y": y, "leaf": leaf.grad, "w": w.grad}
+
+
+@program
+def view_of_a_leaf_written(compile: Compile) -> dict[str, Any]:
+    def f(v: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        v.add_(k)
+        return v * 2
+
+    leaf, k = torch.randn(4, 3, requires_grad=True), torch.randn(3, requires_grad=True)
+    base = leaf * 1
+    y = compile(f)(base[1], k)
+    (y.sum() + base.pow(2).sum()).backward()
+    return {"base": seen(base), "y": y, "leaf": leaf.grad, "k": k.grad}
+
+
+@program
+def parameters_written_without_grad(compile: Compile) -> dict[str, Any]:
+    p = nn.Parameter(torch.randn(3, 2))
+
+    def step(p: torch.Tensor, g: torch.Tensor) -> None:
+        with torch.no_grad():
+            p.add_(g, alpha=-0.1)
+
+    g = compile(step)
+    view = p.detach()[0]
+    for _ in range(3):
+        g(p, torch.ones(3, 2))
+    return {"p": p.detach(), "view": seen(view), "leaf": p.is_leaf}
+
+
+@program
+def buffers_written(compile: Compile) -> dict[str, Any]:
+    class Cache(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(4, 3))
+            self.register_buffer("count", torch.tensor(0))
+            self.w = nn.Parameter(torch.randn(3))
+
+        def forward(self, x: torch.Tensor, at: int) -> torch.Tensor:
+            self.cache[at] = x.detach()
+            self.count += 1
+            return (self.cache * self.w).sum() + self.count
+
+    m = Cache()
+    c = compile(m)
+    out: dict[str, Any] = {}
+    for k in (0, 1, 3):
+        y = c(torch.randn(3), k)
+        y.backward()
+        out[f"y{k}"] = y
+    return {**out, "cache": m.cache, "count": m.count, **grads(m)}
+
+
+@program
+def resized_views_written_under_no_grad(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.view(-1)[::2].fill_(0)
+        x.diagonal().add_(5)
+        x.t()[0].neg_()
+        return x.sum()
+
+    x = torch.randn(4, 4)
+    return {"y": compile(f)(x), "x": x}
+
+
+@program
+def integer_and_bool_inputs_written(compile: Compile) -> dict[str, Any]:
+    def f(i: torch.Tensor, b: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        i.add_(1)
+        b.logical_not_()
+        h.mul_(0.5)
+        return i * b
+
+    i, b, h = torch.arange(4), torch.tensor([True, False, True, False]), torch.randn(4).half()
+    return {"y": compile(f)(i, b, h), "i": i, "b": b, "h": h}
+
+
+@program
+def writes_through_strides_of_symbolic_inputs(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x[:, 1:].add_(1)
+        return x.t() * 2, x[1:]
+
+    g = compile(f)
+    out: dict[str, Any] = {}
+    for n in (3, 5, 4):
+        base = torch.arange(n * 8.0).view(n, 8)
+        x = base[:, 1::2]
+        ys = g(x)
+        out[f"ys{n}"], out[f"base{n}"] = [seen(y) for y in ys], base
+        out[f"shares{n}"] = [shares(y, base) for y in ys]
+    return out

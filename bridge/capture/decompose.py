@@ -128,7 +128,8 @@ def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[t
     if order != list(range(input.dim())):
         mask = mask.permute([order.index(d) for d in range(input.dim())])
     scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
-    return mask * input * scale, mask
+    # The scale is rounded to the input's type before it meets the input, which shows in half precision.
+    return input * (mask.to(input.dtype) * scale), mask
 
 
 def _memory_order(x: torch.Tensor) -> list[int]:

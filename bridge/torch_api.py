@@ -404,7 +404,8 @@ def same_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def symbolic_fake_mode() -> FakeTensorMode:
     """A new fake mode with symbolic sizes; real tensors become fake ones with `mode.from_tensor`."""
-    shape_env = _private("symbolic_shapes").ShapeEnv()
+    # A number read off a tensor is an error, as it is a graph break under torch.compile; a shape may depend on data.
+    shape_env = _private("symbolic_shapes").ShapeEnv(allow_scalar_outputs=False)
     mode: FakeTensorMode = _private("fake_tensor").FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
     return mode
 

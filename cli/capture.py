@@ -85,7 +85,7 @@ def _capture(model: str, graph: GraphChoice, decompose: str, dynamic: bool) -> l
     if not found:
         kinds = ", ".join(sorted({captured.kind.value for captured in pair}))
         raise UserError(
-            f"{model} has no {graph} graph, only {kinds}: nothing in it needs a gradient; "
-            "check requires_grad of its parameters"
+            f"{model} has no {graph} graph, only {kinds}: its output needs no gradient; "
+            "check for detach, no_grad and requires_grad=False"
         )
     return found

@@ -1,7 +1,7 @@
 """Kernels that check their input and raise: serial loops with an assert, returning what they checked.
 
-An assert inside a parallel loop would be swallowed, and a check that returned nothing would be dropped as dead code: so the
-check is a kernel of its own that hands its input on, and what comes after reads the checked copy.
+An assert inside a parallel loop would be swallowed, and a check that returned nothing would be dropped as dead code:
+so the check is a kernel of its own that hands its input on, and what comes after reads the checked copy.
 """
 
 from __future__ import annotations
@@ -44,12 +44,17 @@ def _checked_copy(
 def nonzero(x: te.Tensor) -> te.Tensor:
     """`x`, unless an element is zero: RuntimeError, as ATen raises for integer division by zero."""
     return _checked_copy(
-        x, lambda v: v, lambda v: tirx.NE(v, tirx.const(0, str(x.dtype))), "RuntimeError", "ZeroDivisionError", str(x.dtype)
+        x,
+        lambda v: v,
+        lambda v: tirx.NE(v, tirx.const(0, str(x.dtype))),
+        "RuntimeError",
+        "ZeroDivisionError",
+        str(x.dtype),
     )
 
 
 def index(x: te.Tensor, size: Any) -> te.Tensor:
-    """int64 indices into a dim of `size` elements, negative ones counted from the end: IndexError where out of range."""
+    """int64 indices into a dim of `size` elements, negative ones counted from the end: IndexError if out of range."""
 
     def wide(v: Any) -> Any:
         return v.astype("int64")

@@ -81,9 +81,9 @@ def serial_update(
     update: Update,
     name: str = "scatter",
 ) -> te.Tensor:
-    """A copy of `base` in which, for every i in the grid `extent` in order, `out[where(i)] = update(out[where(i)], value(i))`.
+    """A copy of `base` where, for every i in the grid `extent` in order, `out[at] = update(out[at], value(i))`, at = where(i).
 
-    `where` and `value` get (loads, i): loads[k](*index) reads input k. Serial, so that repeated positions are well defined:
+    `where` and `value` get (loads, i): loads[k](*index) reads input k. Serial, so that repeated positions are defined:
     the last write wins, sums add in order (as ATen's CPU kernels do).
     """
 

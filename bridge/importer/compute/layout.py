@@ -18,7 +18,9 @@ def is_one(size: Any) -> bool:
     return int(size) == 1 if isinstance(size, int | tirx.IntImm) else False
 
 
-def gather_by(x: te.Tensor, shape: Sequence[Any], index: Callable[..., Sequence[Index]], name: str = "view") -> te.Tensor:
+def gather_by(
+    x: te.Tensor, shape: Sequence[Any], index: Callable[..., Sequence[Index]], name: str = "view"
+) -> te.Tensor:
     """`out[i...] = x[index(i...)]` with shape `shape`."""
     return te.compute(tuple(shape), lambda *i: x(*index(*i)), name=name)
 
@@ -69,7 +71,7 @@ def unflatten(position: Index, shape: Sequence[Any]) -> list[Index]:
 def reshape(x: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
     """The same elements in row-major order under another shape.
 
-    Dims are matched in groups with equal products from the left, so that a dim which stays has no division in its index.
+    Dims are matched in groups with equal products from the left, so that a dim that stays has no division in its index.
     """
     groups = _groups(list(x.shape), list(shape))
 
@@ -136,7 +138,7 @@ def _smaller(a: Any, b: Any) -> bool:
 
 
 def broadcast_index(index: Sequence[Index], shape: Sequence[Any]) -> list[Index]:
-    """The index into a tensor of shape `shape` that broadcasts to the (longer) output index: dims of size one read 0."""
+    """The index into a tensor of `shape` that broadcasts to the (longer) output index: dims of size one read 0."""
     lead = len(index) - len(shape)
     return [const(0) if is_one(size) else index[lead + d] for d, size in enumerate(shape)]
 
@@ -207,12 +209,16 @@ def diagonal(x: te.Tensor, offset: int, dim1: int, dim2: int, length: Any) -> te
 def unfold(x: te.Tensor, dim: int, count: Any, size: int, step: int) -> te.Tensor:
     """`x.unfold(dim, size, step)`: `count` windows along `dim`, the place in the window becomes the last dim."""
     shape = [*(count if d == dim else s for d, s in enumerate(x.shape)), const(size)]
-    return gather_by(x, shape, lambda *i: [i[d] * step + i[-1] if d == dim else i[d] for d in range(len(x.shape))], "unfold")
+    return gather_by(
+        x, shape, lambda *i: [i[d] * step + i[-1] if d == dim else i[d] for d in range(len(x.shape))], "unfold"
+    )
 
 
 def flip(x: te.Tensor, dims: Sequence[int]) -> te.Tensor:
     """`x.flip(dims)`."""
-    return gather_by(x, x.shape, lambda *i: [x.shape[d] - 1 - i[d] if d in dims else i[d] for d in range(len(i))], "flip")
+    return gather_by(
+        x, x.shape, lambda *i: [x.shape[d] - 1 - i[d] if d in dims else i[d] for d in range(len(i))], "flip"
+    )
 
 
 def concatenate(tensors: Sequence[te.Tensor], dim: int, dtype: str, total: Any) -> te.Tensor:
@@ -236,4 +242,3 @@ def concatenate(tensors: Sequence[te.Tensor], dim: int, dtype: str, total: Any) 
         return value
 
     return te.compute(tuple(shape), read, name="concatenate")
-

@@ -57,8 +57,8 @@ def moments(x: te.Tensor, dims: list[int], eps: float, compute: str, accumulate:
 
 
 def layer_norm(
-    x: te.Tensor, weight: te.Tensor | None, bias: te.Tensor | None, axis: int, eps: float, compute: str, accumulate: str,
-    dtype: str, stat_dtype: str,
+    x: te.Tensor, weight: te.Tensor | None, bias: te.Tensor | None, axis: int, eps: float, compute: str,
+    accumulate: str, dtype: str, stat_dtype: str,
 ) -> list[te.Tensor]:  # fmt: skip
     """[output, mean, rstd]: normalised over the dims from `axis` on; the statistics keep those dims with size one."""
     rank = len(x.shape)
@@ -80,3 +80,52 @@ def layer_norm(
 
 def clamp_min(x: Any, low: float) -> Any:
     return pw.maximum(x, number(low, pw.dtype_of(x)))
+
+
+def batch_norm(
+    x: te.Tensor, mean: te.Tensor, variance: te.Tensor, weight: te.Tensor | None, bias: te.Tensor | None, eps: float,
+    compute: str, dtype: str,
+) -> te.Tensor:  # fmt: skip
+    """(x - mean) / sqrt(variance + eps) * weight + bias with statistics and parameters by channel, which is dim 1."""
+
+    def normalize(*i: Any) -> Any:
+        c = i[1]
+        rstd = number(1, compute) / tirx.sqrt(cast(variance(c), compute) + number(eps, compute))
+        value = (cast(x(*i), compute) - cast(mean(c), compute)) * rstd
+        if weight is not None:
+            value = value * cast(weight(c), compute)
+        if bias is not None:
+            value = value + cast(bias(c), compute)
+        return cast(value, dtype)
+
+    return te.compute(x.shape, normalize, name="batch_norm")
+
+
+def group_norm(
+    x: te.Tensor, weight: te.Tensor | None, bias: te.Tensor | None, groups: int, each: int, eps: float, compute: str,
+    accumulate: str, dtype: str, stat_dtype: str,
+) -> list[te.Tensor]:  # fmt: skip
+    """[output, mean, rstd]: `x` [N, groups * each, ...] normalised over each group; statistics are [N, groups]."""
+    grouped = te.compute(
+        (x.shape[0], groups, each, *x.shape[2:]),
+        lambda n, g, c, *rest: cast(x(n, g * each + c, *rest), compute),
+        name="grouped",
+    )
+    dims = list(range(2, len(grouped.shape)))
+    average, rstd = moments(grouped, dims, eps, compute, accumulate)
+
+    def normalize(n: Any, c: Any, *rest: Any) -> Any:
+        at = [n, tirx.floordiv(c, const(each)), *[const(0)] * len(dims)]
+        value = (cast(x(n, c, *rest), compute) - average(*at)) * rstd(*at)
+        if weight is not None:
+            value = value * cast(weight(c), compute)
+        if bias is not None:
+            value = value + cast(bias(c), compute)
+        return cast(value, dtype)
+
+    def flat(statistic: te.Tensor) -> te.Tensor:
+        zeros = [const(0)] * len(dims)
+        shape = (x.shape[0], groups)
+        return te.compute(shape, lambda n, g: cast(statistic(n, g, *zeros), stat_dtype), name="statistic")
+
+    return [te.compute(x.shape, normalize, name="group_norm"), flat(average), flat(rstd)]

@@ -1,7 +1,7 @@
 """Element-wise arithmetic with ATen's semantics: scalar functions from tirx expressions to tirx expressions.
 
-Each takes and returns expressions of the dtype in which ATen computes (float32 for halves). NaN goes through comparisons,
-maxima and clamps as in ATen; integers wrap; division, remainder and fmod follow PyTorch's signs.
+Each takes and returns expressions of the dtype in which ATen computes (float32 for halves). NaN goes through
+comparisons, maxima and clamps as in ATen; integers wrap; division, remainder and fmod follow PyTorch's signs.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def libm(name: str) -> Callable[..., Expr]:
 
 
 def _safe_divisor(b: Expr) -> tuple[Expr, Expr]:
-    """(whether b is -1, b with -1 replaced by 1): the smallest integer divided by -1 traps on x86, and wraps in ATen."""
+    """(whether b is -1, b with -1 replaced by 1): the smallest integer over -1 traps on x86, and wraps in ATen."""
     minus_one = tirx.EQ(b, number(-1, dtype_of(b)))
     return minus_one, tirx.Select(minus_one, number(1, dtype_of(b)), b)
 

@@ -73,18 +73,14 @@ def cast_all(x: te.Tensor, dtype: str) -> te.Tensor:
 
 def sum_as(x: te.Tensor, dims: Sequence[int], keepdim: bool, accumulate: str, dtype: str) -> te.Tensor:
     """Sum along `dims`, elements first cast to the dtype of the result as in ATen, accumulated in `accumulate`."""
-    total = reduce(
-        x, dims, keepdim, lambda v: cast(v, accumulate), lambda a, b: a + b, lambda d: number(0, d), "sum"
-    )
+    total = reduce(x, dims, keepdim, lambda v: cast(v, accumulate), lambda a, b: a + b, lambda d: number(0, d), "sum")
     return cast_all(total, dtype)
 
 
 def mean(x: te.Tensor, dims: Sequence[int], keepdim: bool, accumulate: str, dtype: str) -> te.Tensor:
     total = sum_as(x, dims, keepdim, accumulate, accumulate)
     count = element_count(x, dims)
-    return te.compute(
-        total.shape, lambda *i: cast(total(*i) / count.astype(accumulate), dtype), name="mean"
-    )
+    return te.compute(total.shape, lambda *i: cast(total(*i) / count.astype(accumulate), dtype), name="mean")
 
 
 def element_count(x: te.Tensor, dims: Sequence[int]) -> Any:
@@ -103,13 +99,13 @@ def product(x: te.Tensor, dims: Sequence[int], keepdim: bool, accumulate: str, d
     return cast_all(total, dtype)
 
 
-def _lowest(dtype: str) -> Expr:
+def lowest(dtype: str) -> Expr:
     if dtype == "bool":
         return tirx.const(False, "bool")
     return number(float("-inf"), dtype) if dtype.startswith(("float", "bfloat")) else tirx.min_value(dtype)
 
 
-def _highest(dtype: str) -> Expr:
+def highest(dtype: str) -> Expr:
     if dtype == "bool":
         return tirx.const(True, "bool")
     return number(float("inf"), dtype) if dtype.startswith(("float", "bfloat")) else tirx.max_value(dtype)
@@ -117,12 +113,51 @@ def _highest(dtype: str) -> Expr:
 
 def amax(x: te.Tensor, dims: Sequence[int], keepdim: bool) -> te.Tensor:
     """NaN where any element is NaN."""
-    return reduce(x, dims, keepdim, lambda v: v, pw.maximum, _lowest, "amax")
+    return _extreme(x, dims, keepdim, largest=True)
 
 
 def amin(x: te.Tensor, dims: Sequence[int], keepdim: bool) -> te.Tensor:
     """NaN where any element is NaN."""
-    return reduce(x, dims, keepdim, lambda v: v, pw.minimum, _highest, "amin")
+    return _extreme(x, dims, keepdim, largest=False)
+
+
+def _extreme(x: te.Tensor, dims: Sequence[int], keepdim: bool, *, largest: bool) -> te.Tensor:
+    """Max or min of floats as integers that order alike, NaN beyond infinity.
+
+    A maximum that tests for NaN is no reduction that a schedule can split into lanes; the integer maximum is.
+    """
+    dtype = str(x.dtype)
+    name = "amax" if largest else "amin"
+    if dtype == "bool":
+        combine = pw.maximum if largest else pw.minimum
+        return reduce(x, dims, keepdim, lambda v: v, combine, lowest if largest else highest, name)
+
+    def combine(a: Expr, b: Expr) -> Expr:
+        return tirx.max(a, b) if largest else tirx.min(a, b)
+
+    identity = tirx.min_value if largest else tirx.max_value
+    if not dtype.startswith(("float", "bfloat")):
+        return reduce(x, dims, keepdim, lambda v: v, combine, identity, name)
+    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    bits = wide.replace("float", "int")
+    sign, rest = int(bits[3:]) - 1, number((1 << (int(bits[3:]) - 1)) - 1, bits)
+    beyond = tirx.max_value(bits) if largest else tirx.min_value(bits)
+
+    def flip(key: Expr) -> Expr:
+        return tirx.bitwise_xor(key, tirx.bitwise_and(tirx.shift_right(key, number(sign, bits)), rest))
+
+    def ordered(v: Expr) -> Expr:
+        v = cast(v, wide)
+        return tirx.Select(pw.isnan(v), beyond, flip(tirx.reinterpret(bits, v)))
+
+    best = reduce(x, dims, keepdim, ordered, combine, identity, name)
+    nan = number(float("nan"), wide)
+
+    def back(*i: Any) -> Expr:
+        key = best(*i)
+        return cast(tirx.Select(tirx.EQ(key, beyond), nan, tirx.reinterpret(wide, flip(key))), dtype)
+
+    return te.compute(best.shape, back, name=f"{name}_value")
 
 
 def any_true(x: te.Tensor, dims: Sequence[int], keepdim: bool) -> te.Tensor:
@@ -164,7 +199,7 @@ def best_with_index(x: te.Tensor, dim: int | None, keepdim: bool, largest: bool)
         return tirx.Select(keep, lhs[0], rhs[0]), tirx.Select(keep, lhs[1], rhs[1])
 
     def identity(index_dtype: str, value_dtype: str) -> tuple[Expr, Expr]:
-        return tirx.max_value(index_dtype), _lowest(value_dtype) if largest else _highest(value_dtype)
+        return tirx.max_value(index_dtype), lowest(value_dtype) if largest else highest(value_dtype)
 
     if not dims:
         return [

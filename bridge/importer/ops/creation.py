@@ -24,8 +24,12 @@ def filled(ctx: Translator, value: Any) -> TensorValue:
     if isinstance(value, SymbolicNumber) and value.python_type is torch.SymFloat:
         value = ctx.float_param(value)
     if isinstance(value, TensorValue):
-        return ctx.compute(lambda v: te.compute(shape, lambda *_: pw.cast(v(*[0] * value.ndim), dtype), name="full"), [value])
-    constant = pw.cast(tirx.convert(ctx.dim(value)), dtype) if isinstance(value, SymbolicNumber) else pw.number(value, dtype)
+        return ctx.compute(
+            lambda v: te.compute(shape, lambda *_: pw.cast(v(*[0] * value.ndim), dtype), name="full"), [value]
+        )
+    constant = (
+        pw.cast(tirx.convert(ctx.dim(value)), dtype) if isinstance(value, SymbolicNumber) else pw.number(value, dtype)
+    )
     return ctx.compute(lambda: te.compute(shape, lambda *_: constant, name="full"), [])
 
 

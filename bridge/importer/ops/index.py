@@ -129,7 +129,9 @@ def _add(old: Any, new: Any) -> Any:
 
 
 @register(aten.scatter_add.default)
-def convert_scatter_add(ctx: Translator, x: TensorValue, dim: int, index: TensorValue, source: TensorValue) -> TensorValue:
+def convert_scatter_add(
+    ctx: Translator, x: TensorValue, dim: int, index: TensorValue, source: TensorValue
+) -> TensorValue:
     return _scatter(ctx, x, dim, index, source, _add, opmath(x.dtype))
 
 
@@ -204,5 +206,3 @@ def convert_index_put(
 
     result = ctx.compute(compute, [x, values, *given])
     return result if dtype == x.dtype else ctx.compute(rd.cast_all, [result], x.dtype)
-
-

@@ -97,7 +97,9 @@ def convert_select_scatter(ctx: Translator, x: TensorValue, source: TensorValue,
     def compute(t: te.Tensor, s: te.Tensor) -> te.Tensor:
         def element(*i: Any) -> Any:
             value = pw.cast(s(*i[:dim], *i[dim + 1 :]), str(t.dtype))
-            return tirx.if_then_else(tirx.EQ(i[dim], tirx.const(position, "int64") if isinstance(position, int) else position), value, t(*i))
+            return tirx.if_then_else(
+                tirx.EQ(i[dim], tirx.const(position, "int64") if isinstance(position, int) else position), value, t(*i)
+            )
 
         return te.compute(t.shape, element, name="select_scatter")
 
@@ -139,9 +141,7 @@ def convert_constant_pad(ctx: Translator, x: TensorValue, pad: Sequence[Any], va
     def compute(t: te.Tensor) -> te.Tensor:
         def element(*i: Any) -> Any:
             index = [k if _is(b, 0) else k - b for k, b in zip(i, before, strict=True)]
-            inside = [
-                c for k, b, size in zip(index, before, t.shape, strict=True) for c in (k >= 0, k < size)
-            ]
+            inside = [c for k, b, size in zip(index, before, t.shape, strict=True) for c in (k >= 0, k < size)]
             return tirx.if_then_else(tirx.all(*inside), t(*index), fill)
 
         return te.compute(tuple(shape), element, name="pad")

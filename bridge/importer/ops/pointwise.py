@@ -64,7 +64,9 @@ def common_dtype(values: Sequence[Any]) -> str:
 def scaled(ctx: Translator, function: Callable[[Expr, Expr], Expr], a: Any, b: Any, alpha: Any) -> TensorValue:
     dtype = opmath(out_dtype(ctx))
     if isinstance(alpha, SymbolicNumber) or alpha != 1:
-        return emit(ctx, lambda x, y, k: function(x, y * k if dtype != "bool" else tirx.all(y, k)), [a, b, alpha], dtype)
+        return emit(
+            ctx, lambda x, y, k: function(x, y * k if dtype != "bool" else tirx.all(y, k)), [a, b, alpha], dtype
+        )
     return emit(ctx, function, [a, b], dtype)
 
 
@@ -208,7 +210,9 @@ def convert_gelu(ctx: Translator, x: TensorValue, approximate: str) -> TensorVal
 
 @register(aten.leaky_relu.default)
 def convert_leaky_relu(ctx: Translator, x: TensorValue, slope: Any) -> TensorValue:
-    return emit(ctx, lambda v, k: tirx.Select(v > number(0, pw.dtype_of(v)), v, v * k), [x, slope], opmath(out_dtype(ctx)))
+    return emit(
+        ctx, lambda v, k: tirx.Select(v > number(0, pw.dtype_of(v)), v, v * k), [x, slope], opmath(out_dtype(ctx))
+    )
 
 
 @register(aten.elu.default)

@@ -1,8 +1,8 @@
 """Random numbers, drawn from PyTorch's generator: the same seed gives the same masks as eager, bit by bit.
 
 A draw in place (`empty_like(x).bernoulli_(p)`, as dropout does it) fills memory in memory order. Functionalised it is
-`bernoulli(empty_like(x), p)`, and PyTorch's functional op fills a contiguous tensor instead: for a permuted `x` the same
-numbers would land elsewhere. So these draw into a tensor with the strides of the node's first argument.
+`bernoulli(empty_like(x), p)`, and PyTorch's functional op fills a contiguous tensor instead: for a permuted `x` the
+same numbers would land elsewhere. So these draw into a tensor with the strides of the node's first argument.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ for _name, _method in _IN_PLACE.items():
     if (_op := overload(f"aten.{_name}")) is None:
         continue
 
-    def _convert(
-        ctx: Translator, x: TensorValue, *args: Any, _function: Callable[..., Any] = _draw(_method)
-    ) -> Any:
+    _function = _draw(_method)
+
+    def _convert(ctx: Translator, x: TensorValue, *args: Any, _function: Callable[..., Any] = _function) -> Any:
         fake = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]  # a tensor node
         size, stride = list(fake.shape), list(fake.stride())
         generator = args[-1] if args else None

@@ -11,11 +11,10 @@ from tvm import te
 
 from ...kinds import ReasonKind
 from ..compute import norm
-from ..compute import pointwise as pw
 from ..compute import reduce as rd
 from ..registry import register
 from ..translate import Translator
-from ..types import DTYPES, accumulator, is_float, opmath
+from ..types import DTYPES, accumulator, opmath
 from ..values import TensorValue
 from .creation import filled
 from .pointwise import out_dtype
@@ -181,7 +180,9 @@ def convert_argmin(ctx: Translator, x: TensorValue, dim: int | None, keepdim: bo
     return _best(ctx, x, None if dim is None else _one_dim(x, dim), keepdim, largest=False)[1]
 
 
-def _variance(ctx: Translator, x: TensorValue, dims: Sequence[int] | None, correction: Any, keepdim: bool) -> tuple[TensorValue, ...]:
+def _variance(
+    ctx: Translator, x: TensorValue, dims: Sequence[int] | None, correction: Any, keepdim: bool
+) -> tuple[TensorValue, ...]:
     axes = rd.normalize_dims(dims, x.ndim)
     if reduces_nothing(x, axes) or not axes:
         raise ctx.refuse(ReasonKind.ARGUMENTS, "variance of no elements or of a 0-d tensor")
@@ -253,5 +254,3 @@ def convert_layer_norm(
         return norm.layer_norm(t, w, b, axis, eps, *dtypes)
 
     return ctx.compute_many(compute, [x, *given])
-
-

@@ -32,16 +32,15 @@ def scan(x: te.Tensor, dim: int, combine: Callable[[Any, Any], Any], dtype: str)
         others = [s for d, s in enumerate(source.shape) if d != dim]
         with IRBuilder() as builder:
             index: list[Any] = []
-            with loops(others, index):
-                with T.serial(0, source.shape[dim]) as k:
-                    at = [*index[:dim], k, *index[dim:]]
-                    value = pw.cast(tirx.BufferLoad(source, at), dtype)
-                    with T.If(tirx.EQ(k, const(0))):
-                        with T.Then():
-                            T.buffer_store(target, value, at)
-                        with T.Else():
-                            before = [*index[:dim], k - 1, *index[dim:]]
-                            T.buffer_store(target, combine(tirx.BufferLoad(target, before), value), at)
+            with loops(others, index), T.serial(0, source.shape[dim]) as k:
+                at = [*index[:dim], k, *index[dim:]]
+                value = pw.cast(tirx.BufferLoad(source, at), dtype)
+                with T.If(tirx.EQ(k, const(0))):
+                    with T.Then():
+                        T.buffer_store(target, value, at)
+                    with T.Else():
+                        before = [*index[:dim], k - 1, *index[dim:]]
+                        T.buffer_store(target, combine(tirx.BufferLoad(target, before), value), at)
         return builder.get()
 
     return te.extern([x.shape], [x], body, name="scan", dtype=dtype)

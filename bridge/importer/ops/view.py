@@ -147,7 +147,7 @@ def convert_unfold(ctx: Translator, x: TensorValue, dimension: int, size: int, s
 def convert_as_strided(
     ctx: Translator, x: TensorValue, size: Sequence[Any], stride: Sequence[Any], offset: Any
 ) -> TensorValue:
-    """Reads the memory of the root in which the tensor lies; refuses a tensor whose memory is not laid out as eager's."""
+    """Reads the memory of the root in which the tensor lies; refuses one whose memory is not laid out as eager's."""
     place = x.place
     if place is None or not place.root.dense:
         raise ctx.refuse(ReasonKind.ARGUMENTS, "the tensor's memory is not laid out as eager's")
@@ -175,7 +175,9 @@ def convert_split(ctx: Translator, x: TensorValue, split_size: Any, dim: int) ->
 
 
 @register(aten.split_with_sizes.default, kind=Kind.METADATA)
-def convert_split_with_sizes(ctx: Translator, x: TensorValue, sizes: Sequence[Any], dim: int) -> tuple[TensorValue, ...]:
+def convert_split_with_sizes(
+    ctx: Translator, x: TensorValue, sizes: Sequence[Any], dim: int
+) -> tuple[TensorValue, ...]:
     return tuple(_pieces(ctx, x, dim))
 
 

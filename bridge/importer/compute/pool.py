@@ -1,0 +1,203 @@
+"""Pooling over any number of trailing spatial dims: max with indices, average, and the gradients of both.
+
+A gradient is gathered, not scattered: each input element sums over the windows that hold it. So overlapping windows
+add in a fixed order, every element is written by one loop iteration, and no stored index is ever used as an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+from . import pointwise as pw
+from .layout import const
+from .pointwise import cast, number
+from .reduce import lowest
+
+Expr = Any
+
+
+@dataclass(frozen=True)
+class Window:
+    """The windows of one dim. `position` and `holder` return (index, whether there is such an element)."""
+
+    size: Any  # of the input
+    count: Any  # number of windows
+    reach: Any  # elements of a window, at most
+    position: Callable[[Expr, Expr], tuple[Expr, Expr]]  # (window, number in it) -> input index
+    holders: Any  # windows that hold one element, at most
+    holder: Callable[[Expr, Expr], tuple[Expr, Expr]]  # (input index, number) -> window
+    divisor: Callable[[Expr], tuple[Expr, Expr]]  # window -> its elements (with padding, without)
+
+
+def sliding(size: Any, count: Any, kernel: int, stride: int, padding: int, dilation: int = 1) -> Window:
+    """Windows of `kernel` elements, `dilation` apart, at every `stride` elements of an input padded on both sides."""
+
+    def position(o: Expr, k: Expr) -> tuple[Expr, Expr]:
+        at = o * stride - padding + k * dilation
+        return at, tirx.all(at >= const(0), at < size)
+
+    def holder(i: Expr, k: Expr) -> tuple[Expr, Expr]:
+        o = tirx.floordiv(i + padding, const(stride)) - k
+        return o, tirx.all(o >= const(0), o < count, i + padding - o * stride <= const((kernel - 1) * dilation))
+
+    def divisor(o: Expr) -> tuple[Expr, Expr]:
+        # The padded end is the input's size plus padding, however far a window of ceil_mode reaches (ATen's avg_pool).
+        start = o * stride - padding
+        end = tirx.min(start + kernel, const(0) + size + padding)
+        return end - start, tirx.min(end, const(0) + size) - tirx.max(start, const(0))
+
+    return Window(size, count, kernel, position, (kernel - 1) * dilation // stride + 1, holder, divisor)
+
+
+def adaptive(size: Any, count: Any) -> Window:
+    """`count` windows that cover the input: window o is [floor(o * size / count), ceil((o + 1) * size / count))."""
+
+    def bounds(o: Expr, of: Any, parts: Any) -> tuple[Expr, Expr]:
+        of, parts = const(0) + of, const(0) + parts
+        return tirx.floordiv(o * of, parts), tirx.floordiv((o + 1) * of + parts - 1, parts)
+
+    def position(o: Expr, k: Expr) -> tuple[Expr, Expr]:
+        start, end = bounds(o, size, count)
+        return start + k, start + k < end
+
+    def holder(i: Expr, k: Expr) -> tuple[Expr, Expr]:
+        start, end = bounds(i, count, size)
+        return start + k, start + k < end
+
+    def divisor(o: Expr) -> tuple[Expr, Expr]:
+        start, end = bounds(o, size, count)
+        return end - start, end - start
+
+    return Window(size, count, _longest(size, count), position, _longest(count, size), holder, divisor)
+
+
+def _longest(size: Any, count: Any) -> Any:
+    """The longest of the windows of `adaptive`, or a bound of it where sizes are symbolic."""
+    if isinstance(size, int) and isinstance(count, int):
+        return max(((o + 1) * size + count - 1) // count - o * size // count for o in range(count)) if count else 0
+    return tirx.floordiv(const(0) + size + count - 1, const(0) + count) + 1
+
+
+def _axes(extents: Sequence[Any]) -> list[Any]:
+    return [te.reduce_axis((const(0), const(0) + e), name=f"k{d}") for d, e in enumerate(extents)]
+
+
+def _flat(position: Sequence[Expr], windows: Sequence[Window]) -> Expr:
+    flat: Expr = const(0)
+    for at, window in zip(position, windows, strict=True):
+        flat = flat * window.size + at
+    return flat
+
+
+def max_pool(x: te.Tensor, windows: Sequence[Window]) -> list[te.Tensor]:
+    """[largest, its int64 row-major position in the spatial dims] of each window of the last dims of `x`.
+
+    The first of equal elements; the last NaN where there is one (`val > max || isnan(val)`, ATen's MaxPoolKernel.cpp).
+    A window without elements gives the lowest value at position 0.
+    """
+    lead = len(x.shape) - len(windows)
+    dtype = str(x.dtype)
+    nowhere = tirx.max_value("int64")
+
+    def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
+        keep = tirx.any(a[1] > b[1], tirx.all(tirx.EQ(a[1], b[1]), a[0] < b[0]))
+        if pw.is_float(a[1]):
+            nan_a, nan_b = pw.isnan(a[1]), pw.isnan(b[1])
+            later = tirx.any(tirx.Not(nan_b), tirx.all(a[0] > b[0], tirx.NE(a[0], nowhere)))
+            keep = tirx.any(tirx.all(nan_a, later), tirx.all(tirx.Not(nan_b), keep))
+        return tirx.Select(keep, a[0], b[0]), tirx.Select(keep, a[1], b[1])
+
+    reducer = te.comm_reducer(combine, lambda _, value: (nowhere, lowest(value)), name="max_pool")
+    axes = _axes([w.reach for w in windows])
+
+    def element(*i: Expr) -> Any:
+        found = [w.position(o, k) for w, o, k in zip(windows, i[lead:], axes, strict=True)]
+        position = [at for at, _ in found]
+        inside = tirx.all(*(ok for _, ok in found))
+        value = tirx.if_then_else(inside, x(*i[:lead], *position), lowest(dtype))
+        return reducer((tirx.Select(inside, _flat(position, windows), nowhere), value), axis=axes)
+
+    where, value = te.compute((*x.shape[:lead], *(w.count for w in windows)), element, name="max_pool")
+    return [
+        te.compute(value.shape, lambda *i: value(*i), name="largest"),
+        te.compute(where.shape, lambda *i: tirx.Select(tirx.EQ(where(*i), nowhere), const(0), where(*i)), name="where"),
+    ]
+
+
+def _gathered(
+    shape: Sequence[Any], windows: Sequence[Window], term: Callable[..., Expr], compute: str, dtype: str
+) -> te.Tensor:
+    """out[i] = sum of `term(i, window)` over the windows that hold i."""
+    lead = len(shape) - len(windows)
+    axes = _axes([w.holders for w in windows])
+
+    def element(*i: Expr) -> Any:
+        found = [w.holder(at, k) for w, at, k in zip(windows, i[lead:], axes, strict=True)]
+        value = term(i, [o for o, _ in found])
+        return te.sum(tirx.if_then_else(tirx.all(*(ok for _, ok in found)), value, number(0, compute)), axis=axes)
+
+    total = te.compute(tuple(shape), element, name="gather_windows")
+    return te.compute(total.shape, lambda *i: cast(total(*i), dtype), name="gradient")
+
+
+def max_pool_backward(
+    grad: te.Tensor, where: te.Tensor, shape: Sequence[Any], windows: Sequence[Window], compute: str, dtype: str
+) -> te.Tensor:
+    """The gradient of `max_pool` for an input of `shape`, from that of its first output and its second output."""
+    lead = len(shape) - len(windows)
+
+    def term(i: Sequence[Expr], o: Sequence[Expr]) -> Expr:
+        hit = tirx.EQ(where(*i[:lead], *o), _flat(i[lead:], windows))
+        return tirx.if_then_else(hit, cast(grad(*i[:lead], *o), compute), number(0, compute))
+
+    return _gathered(shape, windows, term, compute, dtype)
+
+
+def _divided(value: Expr, o: Sequence[Expr], windows: Sequence[Window], padded: bool, divisor: int | None) -> Expr:
+    dtype = pw.dtype_of(value)
+    count: Expr = const(1 if divisor is None else divisor)
+    if divisor is None:
+        for w, at in zip(windows, o, strict=True):
+            count = count * w.divisor(at)[0 if padded else 1]
+    # A window of ceil_mode may lie in the padding alone: it has no terms, and must not divide by zero.
+    return value / cast(tirx.max(count, const(1)) if divisor is None else count, dtype)
+
+
+def average_pool(
+    x: te.Tensor, windows: Sequence[Window], padded: bool, divisor: int | None, compute: str, dtype: str
+) -> te.Tensor:
+    """Mean of each window of the last dims; `padded`: padding counts as elements; `divisor`: in place of the count."""
+    lead = len(x.shape) - len(windows)
+    axes = _axes([w.reach for w in windows])
+
+    def element(*i: Expr) -> Any:
+        found = [w.position(o, k) for w, o, k in zip(windows, i[lead:], axes, strict=True)]
+        value = cast(x(*i[:lead], *(at for at, _ in found)), compute)
+        return te.sum(tirx.if_then_else(tirx.all(*(ok for _, ok in found)), value, number(0, compute)), axis=axes)
+
+    total = te.compute((*x.shape[:lead], *(w.count for w in windows)), element, name="window_sum")
+    return te.compute(
+        total.shape, lambda *i: cast(_divided(total(*i), i[lead:], windows, padded, divisor), dtype), name="average"
+    )
+
+
+def average_pool_backward(
+    grad: te.Tensor,
+    shape: Sequence[Any],
+    windows: Sequence[Window],
+    padded: bool,
+    divisor: int | None,
+    compute: str,
+    dtype: str,
+) -> te.Tensor:
+    """The gradient of `average_pool` for an input of `shape`."""
+    lead = len(shape) - len(windows)
+
+    def term(i: Sequence[Expr], o: Sequence[Expr]) -> Expr:
+        return _divided(cast(grad(*i[:lead], *o), compute), o, windows, padded, divisor)
+
+    return _gathered(shape, windows, term, compute, dtype)

@@ -6,6 +6,7 @@ role comes from the descriptor's *type*; a placeholder or output whose descripto
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +66,10 @@ def describe(
 
 
 def _outputs(node: torch.fx.Node) -> tuple[list[Any], list[Any]]:
-    """The flat values that a graph returns and a descriptor (or None) for each."""
+    """The flat values that a graph returns and a descriptor (or None) for each.
+
+    Where activation checkpointing adds the random states that it saves to the outputs, torch drops all descriptors.
+    """
     value = node.args[0]
     returned = list(value) if isinstance(value, list | tuple) else [value]
     descs = list(node.meta.get("desc") or ())
@@ -91,6 +95,8 @@ def _output(value: Any, desc: Any, names: Names) -> GraphOutput:
         return GraphOutput(None, OutputRole.NONE, "" if desc is None else output_meaning(desc, names)[1])
     held = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
     role, target = (OutputRole.UNKNOWN, "") if desc is None else output_meaning(desc, names)
+    if desc is None and _is_random_state(value):
+        role = OutputRole.RNG
     if torch_api.is_symint(held) and role is not OutputRole.SAVED:
         role = OutputRole.SIZE
     return GraphOutput(value.name if isinstance(value, torch.fx.Node) else None, role, target, *_layout(held))
@@ -141,6 +147,14 @@ def output_meaning(desc: Any, names: Names) -> tuple[OutputRole, str]:
     if type(desc).__name__.startswith("Philox"):
         return OutputRole.RNG, desc.expr()
     return OutputRole.UNKNOWN, desc.expr()
+
+
+def _is_random_state(value: Any) -> bool:
+    """Whether an output is a generator state: the first result of `run_and_save_rng_state`."""
+    if not isinstance(value, torch.fx.Node) or value.target is not operator.getitem:
+        return False
+    source, index = value.args
+    return isinstance(source, torch.fx.Node) and str(source.target) == "run_and_save_rng_state" and bool(index == 0)
 
 
 def _feeds_random_state(node: torch.fx.Node) -> bool:

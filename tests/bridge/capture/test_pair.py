@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from relaxgrad.bridge.capture import capture_pair
 from relaxgrad.bridge.capture.signature import source_meaning
@@ -134,6 +135,21 @@ def test_the_module_is_left_as_it_was() -> None:
 def test_an_lstm_is_traced() -> None:
     graphs = capture_pair(nn.LSTM(3, 2), (torch.randn(2, 1, 3),))
     assert kinds(graphs) == [GraphKind.FORWARD, GraphKind.BACKWARD]
+
+
+def test_checkpointed_dropout_passes_its_random_state() -> None:
+    class Checkpointed(nn.Linear):
+        def part(self, x: torch.Tensor) -> torch.Tensor:
+            return F.dropout(super().forward(x)).tanh()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.part, x, use_reentrant=False)  # type: ignore[no-any-return]  # untyped in torch
+
+    forward, backward = capture_pair(Checkpointed(3, 3), (torch.randn(2, 3),))
+    # torch drops the descriptors of such a graph's outputs: what they mean is not known, and not guessed.
+    assert {o.role for o in forward.outputs} == {OutputRole.UNKNOWN, OutputRole.RNG}
+    assert [i.role for i in backward.inputs].count(InputRole.RNG) == 1
+    assert (forward.residue, backward.residue) == ({"run_and_save_rng_state": 1}, {"run_with_rng_state": 1})
 
 
 class Bad(nn.Linear):

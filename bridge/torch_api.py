@@ -22,7 +22,7 @@ import torch
 import torch.fx
 
 from .errors import UserError
-from .torch_probes import PROBES
+from .torch_probes import Probe, run_probe
 
 if TYPE_CHECKING:
     from torch._ops import HigherOrderOperator as HigherOrderOperator
@@ -410,6 +410,16 @@ def symbolic_fake_mode() -> FakeTensorMode:
     return mode
 
 
+def fake_mode_of(module: torch.fx.GraphModule) -> Any:
+    """The mode of the FakeTensors in a graph's metadata; a context that changes nothing where it has none."""
+    fake_class = _private("fake_tensor").FakeTensor
+    for node in module.graph.nodes:
+        for leaf in tree_leaves(node.meta.get("val")):
+            if isinstance(leaf, fake_class):
+                return leaf.fake_mode
+    return contextlib.nullcontext()
+
+
 def fake_tensor(mode: FakeTensorMode, tensor: torch.Tensor, dynamic: bool) -> torch.Tensor:
     """`tensor` as a FakeTensor of `mode`; `dynamic` puts a symbol for every size above 1, the same for equal sizes."""
     shapes = _private("symbolic_shapes")
@@ -475,16 +485,6 @@ def spec_paths(spec: Any) -> list[str]:
 # Probes
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What became of exercising one private name."""
-
-    name: str
-    used_for: str
-    ok: bool
-    detail: str  # what was seen, or the error
-
-
 def probe_all() -> list[Probe]:
     """Exercises every private name in the order of NAMES (about three seconds on one thread). Raises nothing.
 
@@ -493,18 +493,6 @@ def probe_all() -> list[Probe]:
     dynamo_reset()
     try:
         with torch.random.fork_rng(devices=[]), quiet():
-            return [_run_probe(key) for key in NAMES]
+            return [run_probe(sys.modules[__name__], key) for key in NAMES]
     finally:
         dynamo_reset()
-
-
-def _run_probe(key: str) -> Probe:
-    path, used_for = NAMES[key].path.replace(":", "."), NAMES[key].used_for
-    try:
-        return Probe(path, used_for, True, PROBES[key](sys.modules[__name__]))
-    except Exception as error:  # whatever a changed torch raises is the finding
-        cause: BaseException = error
-        with contextlib.suppress(UserError):  # the names that root_cause needs may be the ones that are gone
-            cause = root_cause(error)
-        first = (str(cause).strip() or "no message").splitlines()[0]
-        return Probe(path, used_for, False, f"{type(cause).__name__}: {first}")

@@ -15,6 +15,19 @@ from typing import Any
 import torch
 import torch.fx
 
+from .errors import UserError
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What became of exercising one private name."""
+
+    name: str
+    used_for: str
+    ok: bool
+    detail: str  # what was seen, or the error
+
+
 PROBES: dict[str, Callable[[Any], str]] = {}
 
 
@@ -26,6 +39,19 @@ def probe(key: str) -> Callable[[Callable[[Any], str]], Callable[[Any], str]]:
         return function
 
     return register
+
+
+def run_probe(api: Any, key: str) -> Probe:
+    """Runs one probe; whatever it raises is the finding."""
+    path, used_for = api.NAMES[key].path.replace(":", "."), api.NAMES[key].used_for
+    try:
+        return Probe(path, used_for, True, PROBES[key](api))
+    except Exception as error:  # a changed torch may raise anything
+        cause: BaseException = error
+        with contextlib.suppress(UserError):  # the names that root_cause needs may be the ones that are gone
+            cause = api.root_cause(error)
+        first = (str(cause).strip() or "no message").splitlines()[0]
+        return Probe(path, used_for, False, f"{type(cause).__name__}: {first}")
 
 
 def _expect(condition: object, what: str) -> None:

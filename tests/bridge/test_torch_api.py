@@ -45,7 +45,7 @@ def test_a_name_that_is_gone_fails_its_probe(key: str, monkeypatch: pytest.Monke
     gone = torch_api.Name("torch._no_such_module:name", "a test")
     monkeypatch.setitem(torch_api.NAMES, key, gone)
     torch_api._core_aten.cache_clear()
-    probe = torch_api._run_probe(key)
+    probe = torch_probes.run_probe(torch_api, key)
     assert not probe.ok
     assert "torch._no_such_module" in probe.detail
 
@@ -65,9 +65,9 @@ def test_a_name_that_does_nothing_fails_its_probe(what: str, key: str, monkeypat
     def nothing() -> Iterator[None]:
         yield
 
-    assert torch_api._run_probe(key).ok
+    assert torch_probes.run_probe(torch_api, key).ok
     monkeypatch.setattr(torch_api, what, nothing)
-    assert not torch_api._run_probe(key).ok
+    assert not torch_probes.run_probe(torch_api, key).ok
 
 
 def test_an_unknown_attribute_is_an_attribute_error() -> None:

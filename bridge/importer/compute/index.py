@@ -81,7 +81,7 @@ def serial_update(
     update: Update,
     name: str = "scatter",
 ) -> te.Tensor:
-    """A copy of `base` where, for every i in the grid `extent` in order, `out[at] = update(out[at], value(i))`, at = where(i).
+    """A copy of `base` where `out[at] = update(out[at], value(i))` with at = where(i), for every i of `extent` in order.
 
     `where` and `value` get (loads, i): loads[k](*index) reads input k. Serial, so that repeated positions are defined:
     the last write wins, sums add in order (as ATen's CPU kernels do).
@@ -103,15 +103,23 @@ def serial_update(
 
 
 class loops:
-    """Nested serial loops over a shape; the loop variables are appended to `index`."""
+    """Nested serial loops over a shape; the loop variables are appended to `index`.
+
+    Over no dims it is one loop of one round, with no variable: a builder holds a single statement at its top.
+    """
 
     def __init__(self, shape: Sequence[Any], index: list[Any]):
-        self._shape, self._index, self._frames = shape, index, []  # type: ignore[var-annotated]  # builder frames
+        self._shape, self._index = shape, index
+        self._frames: list[Any] = []
 
     def __enter__(self) -> None:
         for size in self._shape:
             frame = T.serial(0, size)
             self._index.append(frame.__enter__())
+            self._frames.append(frame)
+        if not self._shape:
+            frame = T.serial(0, 1)
+            frame.__enter__()
             self._frames.append(frame)
 
     def __exit__(self, *_: Any) -> None:

@@ -21,7 +21,7 @@ def normalize_dims(dims: Sequence[int] | None, rank: int) -> list[int]:
     return sorted({d + rank if d < 0 else d for d in dims} if rank else set())
 
 
-def _axes(x: te.Tensor, dims: Sequence[int]) -> list[Any]:
+def axes_of(x: te.Tensor, dims: Sequence[int]) -> list[Any]:
     return [te.reduce_axis((0, x.shape[d]), name=f"k{d}") for d in dims]
 
 
@@ -29,7 +29,7 @@ def _output_shape(x: te.Tensor, dims: Sequence[int], keepdim: bool) -> list[Any]
     return [const(1) if d in dims else s for d, s in enumerate(x.shape) if keepdim or d not in dims]
 
 
-def _source_index(i: Sequence[Any], axes: Sequence[Any], rank: int, dims: Sequence[int], keepdim: bool) -> list[Any]:
+def source_index(i: Sequence[Any], axes: Sequence[Any], rank: int, dims: Sequence[int], keepdim: bool) -> list[Any]:
     remaining = iter(i)
     reduced = iter(axes)
     index: list[Any] = []
@@ -57,10 +57,10 @@ def reduce(
     if not dims:
         return te.compute(x.shape, lambda *i: map_element(x(*i)), name=name)
     reducer = te.comm_reducer(combine, identity, name=name)
-    axes = _axes(x, dims)
+    axes = axes_of(x, dims)
     return te.compute(
         _output_shape(x, dims, keepdim),
-        lambda *i: reducer(map_element(x(*_source_index(i, axes, rank, dims, keepdim))), axis=axes),
+        lambda *i: reducer(map_element(x(*source_index(i, axes, rank, dims, keepdim))), axis=axes),
         name=name,
     )
 
@@ -211,10 +211,10 @@ def best_with_index(x: te.Tensor, dim: int | None, keepdim: bool, largest: bool)
         source = te.compute(x.shape, lambda *i: cast(x(*i), "int8"), name="as_int")
         dtype = "int8"
     reducer = te.comm_reducer(combine, identity, name="argbest")
-    axes = _axes(source, dims)
+    axes = axes_of(source, dims)
 
     def element(*i: Any) -> Any:
-        index = _source_index(i, axes, rank, dims, keepdim)
+        index = source_index(i, axes, rank, dims, keepdim)
         position: Any = const(0)
         for d in dims:
             position = position * source.shape[d] + index[d]

@@ -32,7 +32,8 @@ def run_test(
 
     Gradients (`grad`) are taken of every floating-point input, with fixed random tangents for each output that has
     one. A float is judged by the float64 rule, anything else must be equal; an output without elements or of zeros
-    only fails, for it would check nothing. Every op must run as one of `kinds` (views and sizes are always allowed), at least one
+    only fails, for it would check nothing.
+    Every op must run as one of `kinds` (views and sizes are always allowed), at least one
     of each of `kinds`, and each name in `ops` (as `aten.sort.default`) must have been among them. `dynamic=True` makes
     the first compilation symbolic. Returns the records of the graphs.
     """

@@ -7,54 +7,99 @@ import itertools
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.fx
 
 from . import torch_api
-from .capture import decompositions, describe
+from .capture import decompositions, describe, source_of
 from .errors import UnsupportedOps, UserError
 from .kinds import Kind, Reason, ReasonKind
-from .schemas import GraphKind, GraphRecord
+from .schemas import CapturedGraph, GraphKind, GraphRecord
 
 _counter = itertools.count()
 _listeners: list[list[GraphRecord]] = []
 _lock = threading.Lock()
 
-FALLBACK_MODES = ("aten", "error")
+#: The options and the values that each takes; the first is the default.
+OPTIONS = {"fallback": ("aten", "error"), "target": ("llvm",), "on_compile_error": ("aten", "raise")}
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """What `torch.compile(model, backend="relaxgrad", options={...})` takes."""
+
+    fallback: str = "aten"
+    target: str = "llvm"
+    on_compile_error: str = "aten"
 
 
 def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
     """Compiles a Dynamo graph and its backward through TVM: `torch.compile(model, backend="relaxgrad")`.
 
-    `options`: `fallback` = "aten" (an op without a lowering runs in ATen inside the compiled graph) or "error" (raises
-    UnsupportedOps with every reason), `target` = "llvm" (this machine's CPU). Raises UserError for other options.
+    `options` (a dict):
+    - `fallback`: "aten" runs an op without a lowering in ATen inside the compiled graph; "error" raises UnsupportedOps
+      with the reasons of the forward and the backward graph, each with the line of the model. torch.compile wraps it in
+      BackendCompilerFailed: the message has the list, `error.inner_exception.reasons` has the values.
+    - `target`: "llvm" (this machine's CPU), or another target as `compile.target.resolve_target` takes it.
+    - `on_compile_error`, for debugging the bridge: "aten" makes a fault of a converter or of TVM one more reason for
+      ATen; "raise" raises it.
+
+    Raises UserError for other options.
     """
     options = _options(kwargs.get("options"))
 
     def compiler(kind: GraphKind) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
-        return lambda graph, _: compile_graph(graph, kind, **options)
+        return lambda graph, _: compile_graph(graph, kind, options)
 
+    extra = {"partition_fn": _refusing_partition(options)} if options.fallback == "error" else {}
     backend = torch_api.aot_backend(
         fw_compiler=compiler(GraphKind.FORWARD),
         bw_compiler=compiler(GraphKind.BACKWARD),
         inference_compiler=compiler(GraphKind.INFERENCE),
         decompositions=decompositions("core_aten"),
+        **extra,
     )
     return backend(gm, example_inputs)
 
 
-def _options(options: dict[str, Any] | None) -> dict[str, str]:
-    chosen = {"fallback": "aten", "target": "llvm"}
-    for name, value in (options or {}).items():
-        if name not in chosen:
-            raise UserError(f"unknown option {name!r} for backend relaxgrad; known: {', '.join(chosen)}")
-        chosen[name] = value
-    if chosen["fallback"] not in FALLBACK_MODES:
-        raise UserError(f"option fallback={chosen['fallback']!r} is unknown; use one of {', '.join(FALLBACK_MODES)}")
-    return chosen
+def _options(options: Mapping[str, Any] | None) -> BackendOptions:
+    given = dict(options or {})
+    for name, value in given.items():
+        if name not in OPTIONS:
+            raise UserError(f"unknown option {name!r} for backend relaxgrad; known: {', '.join(OPTIONS)}")
+        if name != "target" and value not in OPTIONS[name]:
+            raise UserError(f"option {name}={value!r} is unknown; use one of {', '.join(OPTIONS[name])}")
+    return BackendOptions(**given)
+
+
+def _refusing_partition(options: BackendOptions) -> Callable[..., Any]:
+    """The partitioner, after which both graphs are translated, so that one exception has the reasons of both."""
+
+    def partition(*args: Any, **kwargs: Any) -> Any:
+        forward, backward = torch_api.partition(*args, **kwargs)
+        reasons: list[Reason] = []
+        for graph, kind in ((forward, GraphKind.FORWARD), (backward, GraphKind.BACKWARD)):
+            reasons += _refusals(graph, kind, options)
+        if reasons:
+            raise UnsupportedOps(reasons)
+        return forward, backward
+
+    return partition
+
+
+def _refusals(gm: torch.fx.GraphModule, kind: GraphKind, options: BackendOptions) -> Sequence[Reason]:
+    """Every reason for which a node of the graph would run in ATen. Compiles nothing."""
+    from .importer.translate import CannotTranslate, Options, translate
+
+    with torch_api.real_tensors():
+        try:
+            return translate(describe(gm, kind), Options(on_compile_error=options.on_compile_error)).reasons
+        except CannotTranslate as refusal:
+            return _of_every_op(gm, refusal.reason)
 
 
 def compile(model: Any, **kwargs: Any) -> Any:
@@ -77,71 +122,103 @@ def record_graphs() -> Iterator[list[GraphRecord]]:
 
 
 def compile_graph(
-    gm: torch.fx.GraphModule, kind: GraphKind, *, fallback: str = "aten", target: str = "llvm"
+    gm: torch.fx.GraphModule, kind: GraphKind, options: BackendOptions = BackendOptions()  # noqa: B008  # frozen
 ) -> Callable[..., Any]:
     """One AOTAutograd graph as a boxed callable.
 
     A graph that TVM cannot take as a whole runs in ATen, each of its ops with the reason; under `fallback="error"` that
     raises UnsupportedOps.
     """
-    from .compile.pipeline import compile_module
     from .compile.target import resolve_target
-    from .importer.translate import CannotTranslate, translate
-    from .runtime.executable import Executable
+    from .importer.translate import CannotTranslate, last_line
 
-    resolved = resolve_target(target)
-    start = time.perf_counter()
+    target = resolve_target(options.target)
     captured = describe(gm, kind)
     with torch_api.real_tensors():
         try:
-            translation = translate(captured, fallback=fallback)
-            translated = time.perf_counter()
-            executable, kernels = compile_module(translation.module, resolved)
+            return _on_tvm(captured, target, options)
         except CannotTranslate as refusal:
-            return _in_aten(gm, kind, refusal.reason, fallback)
+            return _in_aten(gm, kind, refusal.reason, options)
         except (UnsupportedOps, UserError):
             raise
         except Exception as error:  # a fault of ours or of TVM in one graph must not end the user's training
-            reason = Reason(ReasonKind.COMPILE, "graph", "", f"{type(error).__name__}: {_first_line(error)}")
-            if _strict():
+            if options.on_compile_error == "raise":
                 raise
-            return _in_aten(gm, kind, reason, fallback)
-        done = time.perf_counter()
-        calls: Counter[Kind] = Counter(n.kind for n in translation.nodes)
-        ops: dict[str, Counter[Kind]] = defaultdict(Counter)
-        for node in translation.nodes:
-            ops[node.op][node.kind] += 1
-        record = GraphRecord(
-            kind=kind,
-            index=next(_counter),
-            calls=dict(calls),
-            ops={op: dict(kinds) for op, kinds in ops.items()},
-            reasons=translation.reasons,
-            symbolic=bool(translation.sources),
-            kernels=kernels,
-            seconds={"translate": translated - start, "compile": done - translated},
-        )
-        _publish(record)
-        return Executable(translation, executable, record)
+            reason = Reason(ReasonKind.COMPILE, "graph", "", f"{type(error).__name__}: {last_line(error)}")
+            return _in_aten(gm, kind, reason, options)
 
 
-def _strict() -> bool:
-    import os
+def _on_tvm(captured: CapturedGraph, target: Any, options: BackendOptions) -> Callable[..., Any]:
+    """Translates, compiles and wraps a graph. Nodes whose kernel TVM fails to compile run in ATen."""
+    from .compile.pipeline import compile_module
+    from .importer.translate import Options, translate
+    from .runtime.executable import Executable
 
-    return bool(os.environ.get("RELAXGRAD_STRICT"))
+    start = time.perf_counter()
+    how = Options(fallback=options.fallback, on_compile_error=options.on_compile_error)
+    translation = translate(captured, how)
+    translated = time.perf_counter()
+    try:
+        executable, kernels = compile_module(translation.module, target)
+    except Exception:
+        if options.on_compile_error == "raise":
+            raise
+        from .blame import culprits, unfused
+
+        failed = culprits(translation, lambda module: compile_module(module, target))
+        if failed:
+            translation = translate(captured, replace(how, not_native=failed))
+            executable, kernels = compile_module(translation.module, target)
+        else:
+            executable, kernels = compile_module(unfused(translation.module), target)
+    done = time.perf_counter()
+    calls: Counter[Kind] = Counter(n.kind for n in translation.nodes)
+    ops: dict[str, Counter[Kind]] = defaultdict(Counter)
+    for node in translation.nodes:
+        ops[node.op][node.kind] += 1
+    record = GraphRecord(
+        kind=captured.kind,
+        index=next(_counter),
+        calls=dict(calls),
+        ops={op: dict(kinds) for op, kinds in ops.items()},
+        reasons=translation.reasons,
+        symbolic=bool(translation.sources),
+        kernels=kernels,
+        seconds={"translate": translated - start, "compile": done - translated},
+    )
+    _publish(record)
+    return Executable(translation, executable, record)
 
 
-def _in_aten(gm: torch.fx.GraphModule, kind: GraphKind, reason: Reason, fallback: str) -> Callable[..., Any]:
-    ops = Counter(str(n.target) for n in gm.graph.nodes if n.op == "call_function")
-    if fallback == "error":
-        raise UnsupportedOps([reason])
+def _of_every_op(gm: torch.fx.GraphModule, reason: Reason) -> list[Reason]:
+    """The reason why the whole graph runs in ATen, for each of its ops: the node that it is about keeps its own."""
+    found: list[Reason] = []
+    for node in gm.graph.nodes:
+        if node.op != "call_function" or not isinstance(node.target, torch_api.OpOverload):
+            continue
+        if node.name == reason.node:
+            found.append(reason)
+            continue
+        cause = f"with the whole graph, because of {reason.op}" if reason.node else "with the whole graph"
+        detail = f"{cause}: {reason.detail}" if reason.detail else cause
+        found.append(Reason(reason.kind, str(node.target), node.name, detail, source=source_of(node)))
+    return found
+
+
+def _in_aten(
+    gm: torch.fx.GraphModule, kind: GraphKind, reason: Reason, options: BackendOptions
+) -> Callable[..., Any]:
+    reasons = _of_every_op(gm, reason)
+    if options.fallback == "error":
+        raise UnsupportedOps(reasons or [reason])
+    ops = Counter(r.op for r in reasons)
     record = GraphRecord(
         kind=kind,
         index=next(_counter),
         calls={Kind.FALLBACK: sum(ops.values())},
         ops={op: {Kind.FALLBACK: count} for op, count in ops.items()},
-        reasons=(reason,),
-        symbolic=True,
+        reasons=tuple(reasons or [reason]),
+        symbolic=any(torch_api.has_symbols(n.meta.get("val")) for n in gm.graph.nodes),
         kernels=0,
         seconds={},
     )
@@ -154,7 +231,3 @@ def _publish(record: GraphRecord) -> None:
         for records in _listeners:
             records.append(record)
 
-
-def _first_line(error: Exception) -> str:
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1] if lines else ""

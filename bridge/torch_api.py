@@ -137,7 +137,6 @@ def aot_backend(
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
         aot_autograd = _private("aot_autograd")
-        partition = _private("partition")
         compiler = aot_autograd(
             fw_compiler=_nothing_donated(fw_compiler),
             bw_compiler=_nothing_donated(bw_compiler),
@@ -150,6 +149,12 @@ def aot_backend(
         return compiled
 
     return backend
+
+
+def partition(joint: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> tuple[Any, Any]:
+    """The min-cut split of a joint graph into (forward, backward), as `aot_backend` makes it."""
+    forward, backward = _private("partition")(joint, inputs, **kwargs)
+    return forward, backward
 
 
 def _nothing_donated(compiler: Compiler) -> Compiler:

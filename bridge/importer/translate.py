@@ -20,7 +20,8 @@ or with another result; so each leaves through a variable of its own outside the
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
@@ -37,28 +38,15 @@ from ..kinds import Kind, Reason, ReasonKind
 from ..schemas import CapturedGraph
 from . import views
 from .compute import layout
+from .inputs import Inputs, is_float_symbol
 from .kernel import kernel_call
+from .outputs import Outputs
 from .registry import Converter, Refusal, registry
-from .sites import SITE_FUNCTION, Sites
-from .translation import (
-    FromConstant,
-    FromFunction,
-    FromInput,
-    FromScalar,
-    Mutation,
-    NodeReport,
-    OpaqueParam,
-    OutputPlan,
-    Param,
-    ScalarParam,
-    ScalarRef,
-    Strided,
-    SymbolSource,
-    TensorParam,
-    Translation,
-)
-from .types import DTYPES, Symbols, UnsupportedSize, dense_order, inverse, is_typed, relax_type
-from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
+from .rng_state import STATE_FUNCTIONS, plain_random_ops
+from .sites import Sites
+from .translation import NodeReport, ScalarRef, Translation
+from .types import DTYPES, Symbols, UnsupportedSize, dense_order, is_empty, is_typed
+from .values import Place, Root, SymbolicNumber, TensorValue, Value
 
 
 class CannotTranslate(Exception):
@@ -69,15 +57,24 @@ class CannotTranslate(Exception):
         self.reason = reason
 
 
-def translate(graph: CapturedGraph, *, fallback: str = "aten") -> Translation:
+@dataclass(frozen=True)
+class Options:
+    """How a graph is translated. Filled by backend.py."""
+
+    fallback: str = "aten"  # "error": raise UnsupportedOps with every reason
+    on_compile_error: str = "aten"  # "raise": a fault in a converter is raised and not made a reason
+    not_native: Mapping[str, str] = field(default_factory=dict)  # nodes that TVM failed to compile, each with why
+
+
+def translate(graph: CapturedGraph, options: Options = Options()) -> Translation:  # noqa: B008  # frozen
     """Translates a captured graph.
 
-    `fallback="aten"` runs nodes without a native or library lowering in ATen; `"error"` raises UnsupportedOps with all of
-    them. Raises CannotTranslate where no Relax function can stand for the graph (sizes that depend on data, mutable ops
-    other than a final `copy_`).
+    Nodes without a native or library lowering run in ATen, each with its reason; under `fallback="error"` that raises
+    UnsupportedOps with all reasons. Raises CannotTranslate where no Relax function can stand for the graph (sizes that
+    depend on data, mutable ops other than a final `copy_`).
     """
-    translation = Translator(graph.module).run()
-    if fallback == "error" and translation.reasons:
+    translation = Translator(graph.module, options).run()
+    if options.fallback == "error" and translation.reasons:
         raise UnsupportedOps(translation.reasons)
     return translation
 
@@ -85,81 +82,71 @@ def translate(graph: CapturedGraph, *, fallback: str = "aten") -> Translation:
 class Translator:
     """The state of one translation. Converters see it as `ctx`."""
 
-    def __init__(self, module: torch.fx.GraphModule):
-        self.module = module
-        self.graph = module.graph
+    def __init__(self, module: torch.fx.GraphModule, options: Options):
+        self.module = plain_random_ops(module)
+        self.graph = self.module.graph
+        self.options = options
         self.symbols = Symbols()
         self.builder = relax.BlockBuilder()
+        self.inputs = Inputs(self)
+        self.outputs = Outputs(self)
         self.sites = Sites(self)
         self.env: dict[torch.fx.Node, Value] = {}
         self.node: torch.fx.Node  # the node in translation
         self.scalars: list[sympy.Expr] = []
         self._scalar_numbers: dict[Any, int] = {}
-        self._float_params: dict[Any, relax.Var] = {}
-        self.params: list[tuple[Param, relax.Var]] = []
-        self.constants: list[torch.Tensor] = []
         self.nodes: list[NodeReport] = []
-        self.mutations: list[tuple[int, torch.fx.Node | Any]] = []
-        self._input_fakes: list[Any] = []
+        self.kernels: dict[str, str] = {}  # name of a kernel -> the node that it computes
 
     # ---- the whole graph ----
 
     def run(self) -> Translation:
-        placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         self._refuse_whole_graph()
-        for index, node in enumerate(placeholders):
-            self.env[node] = self._input(index, node)
-        self._input_fakes = [n.meta.get("val") for n in placeholders]
-        for node in self.graph.nodes:
-            if node.op == "get_attr":
-                self.env[node] = self._attribute(node, len(placeholders))
-        self._make_float_params()
-        sources = self._symbol_sources()
-        symbol_vars = [self.symbols.var(s.symbol) for s in sources if not _is_float_symbol(s.symbol)]
-        with self.builder.function("main", [*symbol_vars, *(var for _, var in self.params)]):
+        self.inputs.read()
+        sources = self.inputs.sources()
+        symbols = [s.symbol for s in sources if not is_float_symbol(s.symbol)]
+        params = [self.symbols.var(s) for s in symbols] + [var for _, var in self.inputs.params]
+        with self.builder.function("main", params):
             with self.builder.dataflow():
                 for node in self.graph.nodes:
                     if node.op == "call_function":
                         self.node = node
                         self._call(node)
-                outputs, mutations, results = self._outputs()
-                returned = [self.builder.emit_output(result) for result in results]
+                outputs, mutations = self.outputs.plan()
+                returned = [self.builder.emit_output(result) for result in self.outputs.results]
             self.builder.emit_func_output(relax.Tuple(returned))
         known = {s.symbol for s in sources}
         for expr in self.scalars:
             if unknown := getattr(expr, "free_symbols", set()) - known:
-                raise self._cannot(f"the value of {sorted(map(str, unknown))} is not among the graph's inputs")
+                raise self.cannot(f"the value of {sorted(map(str, unknown))} is not among the graph's inputs")
         return Translation(
             # See Note [Results own their memory].
             module=relax.transform.CanonicalizeBindings()(self.builder.get()),
-            symbols=[s.symbol for s in sources if not _is_float_symbol(s.symbol)],
+            symbols=symbols,
             sources=sources,
             scalars=self.scalars,
-            params=[param for param, _ in self.params],
-            input_count=len(placeholders),
-            constants=self.constants,
+            params=[param for param, _ in self.inputs.params],
+            input_count=self.inputs.count,
+            constants=self.inputs.constants,
             mutations=mutations,
             outputs=outputs,
-            result_count=len(results),
+            result_count=len(returned),
             sites=self.sites.table,
             nodes=self.nodes,
+            kernels=self.kernels,
         )
 
-    def _cannot(self, detail: str, node: torch.fx.Node | None = None, kind: ReasonKind = ReasonKind.DATA_DEPENDENT) -> CannotTranslate:
-        return CannotTranslate(
-            Reason(
-                kind,
-                str(node.target) if node else "graph",
-                node.name if node else "",
-                detail,
-                source=source_of(node) if node else None,
-            )
-        )
+    def cannot(
+        self, detail: str, node: torch.fx.Node | None = None, kind: ReasonKind = ReasonKind.DATA_DEPENDENT
+    ) -> CannotTranslate:
+        """The exception that refuses the whole graph, because of `node`."""
+        op, name = (str(node.target), node.name) if node else ("graph", "")
+        return CannotTranslate(Reason(kind, op, name, detail, source=source_of(node) if node else None))
 
     def _refuse_whole_graph(self) -> None:
         for node in self.graph.nodes:
             if node.op == "call_module":
-                raise self._cannot("calls a module", node, ReasonKind.NO_CONVERTER)
+                raise self.cannot("calls a module", node, ReasonKind.NO_CONVERTER)
             for leaf in pytree.tree_leaves(node.meta.get("val")):
                 numbers = [leaf] if torch_api.is_symint(leaf) else []
                 if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
@@ -167,101 +154,19 @@ class Translator:
                 for number in numbers:
                     free = getattr(torch_api.expr_of(number), "free_symbols", ())
                     if any(torch_api.is_unbacked(s) for s in free):
-                        raise self._cannot(f"size {torch_api.expr_of(number)} depends on data", node)
+                        raise self.cannot(f"size {torch_api.expr_of(number)} depends on data", node)
             schema = getattr(node.target, "_schema", None)
             if schema is not None and schema.is_mutable and node.target is not torch.ops.aten.copy_.default:
-                raise self._cannot("writes into its arguments", node, ReasonKind.NO_CONVERTER)
-
-    # ---- inputs ----
-
-    def _input(self, index: int, node: torch.fx.Node) -> Value:
-        fake = node.meta.get("val")
-        if isinstance(fake, torch.Tensor):
-            return self._tensor_input(index, node.name, fake)
-        if torch_api.is_symint(fake):
-            return SymbolicNumber(torch_api.expr_of(fake), type(fake))
-        if isinstance(fake, int | float | bool) or fake is None:
-            return fake
-        return self._opaque_input(index, node.name)
-
-    def _opaque_input(self, index: int, name: str) -> OpaqueValue:
-        var = relax.Var(name, relax.AnyType())
-        self.params.append((OpaqueParam(index), var))
-        return OpaqueValue(var, index)
-
-    def _tensor_input(self, index: int, name: str, fake: torch.Tensor) -> Value:
-        if not is_typed(fake):
-            return self._opaque_input(index, name)
-        order = dense_order(fake)
-        shape = self._dims(fake.shape)
-        memory = order if order is not None else tuple(range(fake.dim()))
-        var = relax.Var(name, relax.TensorType([_expr(shape[d]) for d in memory], DTYPES[fake.dtype]))
-        self.params.append((TensorParam(index, order, _is_empty(shape)), var))
-        root = Root(var, fake.storage_offset(), index, dense=order is not None)
-        place = self._place(fake, root, whole=memory == tuple(range(fake.dim())) and order is not None)
-        logical = var if memory == tuple(range(fake.dim())) else self._lazy_permute(var, inverse(memory))
-        return TensorValue(logical, shape, DTYPES[fake.dtype], place)
-
-    def _attribute(self, node: torch.fx.Node, input_count: int) -> Value:
-        target: Any = self.module
-        for part in str(node.target).split("."):
-            target = getattr(target, part)
-        if not isinstance(target, torch.Tensor):
-            return target
-        index = input_count + len(self.constants)
-        constant = target.detach()
-        self.constants.append(constant)
-        self._input_fakes.append(constant)
-        return self._tensor_input(index, node.name, constant)
-
-    def _make_float_params(self) -> None:
-        """A 0-d float64 parameter for each symbolic float that an op reads: TVM has no symbolic floats."""
-        for node in self.graph.nodes:
-            if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-                continue
-            for arg in node.all_input_nodes:
-                value = arg.meta.get("val")
-                expr = torch_api.expr_of(value) if isinstance(value, torch.SymFloat) else None
-                if expr is not None and getattr(expr, "free_symbols", None) and expr not in self._float_params:
-                    var = relax.Var(f"{arg.name}_value", relax.TensorType([], "float64"))
-                    self._float_params[expr] = var
-                    self.params.append((ScalarParam(self.scalar(expr)), var))
-
-    def _symbol_sources(self) -> list[SymbolSource]:
-        """Where the runtime reads each symbol, plain occurrences first."""
-        found: dict[sympy.Symbol, SymbolSource] = {}
-        compound: list[tuple[Any, int, int | None, bool]] = []
-        for index, fake in enumerate(self._input_fakes):
-            seen: list[tuple[Any, int | None, bool]] = []
-            if torch_api.is_symint(fake):
-                seen = [(torch_api.expr_of(fake), None, False)]
-            elif isinstance(fake, torch.Tensor) and fake.layout == torch.strided:
-                seen = [(torch_api.expr_of(s), d, False) for d, s in enumerate(fake.shape)]
-                seen += [(torch_api.expr_of(s), d, True) for d, s in enumerate(fake.stride())]
-            for expr, dim, stride in seen:
-                if isinstance(expr, sympy.Symbol):
-                    found.setdefault(expr, SymbolSource(expr, index, dim, stride))
-                elif getattr(expr, "free_symbols", None):
-                    compound.append((expr, index, dim, stride))
-        for expr, index, dim, stride in compound:
-            unknown = expr.free_symbols - found.keys()
-            if len(unknown) == 1 and len(expr.free_symbols) == 1:
-                symbol = next(iter(unknown))
-                solve = _linear_inverse(expr, symbol)
-                if solve is not None:
-                    found[symbol] = SymbolSource(symbol, index, dim, stride, solve)
-        for symbol in found:
-            if not _is_float_symbol(symbol):
-                self.symbols.var(symbol)
-        return list(found.values())
+                raise self.cannot("writes into its arguments", node, ReasonKind.NO_CONVERTER)
 
     # ---- numbers and sizes ----
 
-    def _dims(self, sizes: Sequence[Any]) -> tuple[Any, ...]:
+    def whole_graph_dims(self, sizes: Sequence[Any]) -> tuple[Any, ...]:
+        """Sizes without which no Relax function can be written. Raises CannotTranslate for what has no tirx form."""
         try:
             return tuple(self.symbols.dims(sizes))
         except UnsupportedSize as error:
-            raise self._cannot(str(error), getattr(self, "node", None), ReasonKind.SYMBOLIC) from None
+            raise self.cannot(str(error), getattr(self, "node", None), ReasonKind.SYMBOLIC) from None
 
     def dims(self, sizes: Sequence[Any]) -> tuple[Any, ...]:
         """Sizes (ints, SymInts, SymbolicNumbers) as ints and tirx expressions. Refuses what has no tirx form."""
@@ -293,7 +198,7 @@ class Translator:
 
     def float_param(self, number: SymbolicNumber) -> TensorValue:
         """The 0-d float64 tensor that carries a symbolic float."""
-        return TensorValue(self._float_params[number.expr], (), "float64")
+        return self.inputs.float_param(number)
 
     # ---- one node ----
 
@@ -313,20 +218,29 @@ class Translator:
             self._report(node, Kind.METADATA)
             return
         if node.target is torch.ops.aten.copy_.default:
-            self._copy_into_input(node)
+            self.outputs.copy_into_input(node)
+            self._report(node, Kind.METADATA)
             return
         if str(node.target) in _CHECKED_BY_GUARDS:
             self._report(node, Kind.METADATA)
             return
-        converter = registry().get(node.target)
+        if node.target in STATE_FUNCTIONS:
+            self.env[node] = self.sites.call_node(node, Kind.LIBRARY, fresh=True)
+            self._report(node, Kind.LIBRARY)
+            return
         try:
-            if converter is None:
-                raise Refusal(ReasonKind.NO_CONVERTER)
-            self._convert(node, converter)
+            self._convert(node)
         except Refusal as refusal:
-            reason = self._reason(node, refusal)
-            self.env[node] = self.sites.call_node(node, Kind.FALLBACK)
-            self._report(node, Kind.FALLBACK, reason)
+            self._fall_back(node, refusal)
+        except Exception as error:  # a fault of a converter, or of TVM: this node runs in ATen, the others as they would
+            if self.options.on_compile_error == "raise" or isinstance(error, CannotTranslate):
+                raise
+            self._fall_back(node, Refusal(ReasonKind.COMPILE, f"{type(error).__name__}: {last_line(error)}"))
+
+    def _fall_back(self, node: torch.fx.Node, refusal: Refusal) -> None:
+        reason = self._reason(node, refusal)
+        self.env[node] = self.sites.call_node(node, Kind.FALLBACK)
+        self._report(node, Kind.FALLBACK, reason)
 
     def _report(self, node: torch.fx.Node, kind: Kind, reason: Reason | None = None) -> None:
         self.nodes.append(NodeReport(node.name, str(node.target), kind, reason))
@@ -344,7 +258,12 @@ class Translator:
             source=source_of(node),
         )
 
-    def _convert(self, node: torch.fx.Node, converter: Converter) -> None:
+    def _convert(self, node: torch.fx.Node) -> None:
+        converter = registry().get(node.target)
+        if converter is None:
+            raise Refusal(ReasonKind.NO_CONVERTER)
+        if node.name in self.options.not_native and converter.function is not None:
+            raise Refusal(ReasonKind.COMPILE, self.options.not_native[node.name])
         consumed = consumed_outputs(node)
         if converter.produces is not None and not consumed <= converter.produces:
             raise Refusal(ReasonKind.OUTPUT, f"output {sorted(consumed - converter.produces)} is not computed")
@@ -367,7 +286,7 @@ class Translator:
         if node.target in views.VIEW_OPS:
             self.env[node] = self._view(node, converter, args)
         else:
-            if len(fakes) == 1 and isinstance(self.fake, torch.Tensor) and _is_empty(self._dims(self.fake.shape)):
+            if len(fakes) == 1 and isinstance(self.fake, torch.Tensor) and is_empty(self.whole_graph_dims(self.fake.shape)):
                 result: Value = self.empty(self.fake)
             else:
                 result = converter.function(self, *args)
@@ -382,7 +301,7 @@ class Translator:
         base = node.args[0].meta["val"]  # type: ignore[union-attr]  # the first argument of a view op is a tensor node
         place = source.place
         shares = all(torch_api.same_storage(f, base) for f in fakes)
-        if any(_is_empty(self._dims(f.shape)) for f in fakes) or _is_empty(source.shape):
+        if any(is_empty(self.whole_graph_dims(f.shape)) for f in fakes) or is_empty(source.shape):
             results = [self.empty(f) for f in fakes]
             return tuple(results) if isinstance(self.fake, list | tuple) else results[0]
         if place is None or not shares:
@@ -401,7 +320,7 @@ class Translator:
             return lambda: convert()[number].var
 
         values = tuple(
-            TensorValue(lazy(i), self._dims(f.shape), DTYPES[f.dtype], self._place(f, place.root, from_root=True))
+            TensorValue(lazy(i), self.whole_graph_dims(f.shape), DTYPES[f.dtype], _place(f, place.root))
             for i, f in enumerate(fakes)
         )
         return values if isinstance(self.fake, list | tuple) else values[0]
@@ -435,7 +354,7 @@ class Translator:
         return tuple(checked)
 
     def _checked_one(self, node: torch.fx.Node, value: TensorValue, fake: torch.Tensor) -> TensorValue:
-        expected = self._dims(fake.shape)
+        expected = self.whole_graph_dims(fake.shape)
         ty = value.var.ty
         shape = list(ty.shape.values) if ty.shape is not None else []
         if value.dtype != DTYPES[fake.dtype] or str(ty.dtype) != DTYPES[fake.dtype]:
@@ -443,26 +362,20 @@ class Translator:
         if len(shape) != len(expected) or not all(map(self.symbols.equal, shape, expected)):
             raise Refusal(ReasonKind.TYPE_CHECK, f"shape {list(map(str, shape))} instead of {list(map(str, expected))}")
         place = None
-        if node.target not in views.VIEW_OPS and dense_order(fake) == tuple(range(fake.dim())) and not _is_empty(expected):
-            place = self._place(fake, Root(value.var, fake.storage_offset()), whole=True)
+        if node.target not in views.VIEW_OPS and dense_order(fake) == tuple(range(fake.dim())) and not is_empty(expected):
+            place = Place(Root(value.var, fake.storage_offset()), tuple(fake.shape), tuple(fake.stride()), 0, whole=True)
         return TensorValue(value.var, expected, value.dtype, place)
-
-    def _place(self, fake: torch.Tensor, root: Root, whole: bool = False, from_root: bool = True) -> Place:
-        offset = fake.storage_offset() - root.offset if not whole else 0
-        return Place(root, tuple(fake.shape), tuple(fake.stride()), offset, whole)
-
-    def _lazy_permute(self, var: relax.Var, order: tuple[int, ...]) -> Callable[[], relax.Var]:
-        return lambda: self.emit(layout.permute, [var], order, name="permute")
 
     # ---- what converters use ----
 
     def emit(self, function: Callable[..., Any], tensors: Sequence[relax.Var], *args: Any, name: str = "") -> relax.Var:
         """Binds `function(*te_tensors, *args)`, a tensor expression (or several), to a Relax variable."""
-        hint = name or getattr(self, "node", None) and self.node.name or "value"
-        kernel = str(getattr(getattr(self, "node", None), "target", "kernel")).replace("aten.", "").split(".")[0]
-
+        node = getattr(self, "node", None)
+        kernel = "kernel" if node is None else str(node.target).replace("aten.", "").split(".")[0]
         call = kernel_call(self.builder, self.symbols, function, tensors, args, kernel)
-        return self.builder.emit(call, name_hint=hint)
+        if node is not None:
+            self.kernels[call.args[0].name_hint] = node.name
+        return self.builder.emit(call, name_hint=name or (node.name if node is not None else "value"))
 
     def compute(self, function: Callable[..., Any], tensors: Sequence[TensorValue], *args: Any) -> TensorValue:
         """One native result: `function(*te_tensors, *args)` returns a te.Tensor."""
@@ -479,92 +392,11 @@ class Translator:
 
     def empty(self, fake: torch.Tensor) -> TensorValue:
         """A tensor without elements."""
-        shape = self._dims(fake.shape)
+        shape = self.whole_graph_dims(fake.shape)
         return self.wrap(self.emit(layout.nothing, [], shape, DTYPES[fake.dtype], name="empty"))
 
     def refuse(self, kind: ReasonKind, detail: str = "") -> Refusal:
         return Refusal(kind, detail)
-
-    # ---- mutations and outputs ----
-
-    def _copy_into_input(self, node: torch.fx.Node) -> None:
-        target, source = node.args[0], node.args[1]
-        if not (isinstance(target, torch.fx.Node) and target.op == "placeholder"):
-            raise self._cannot("copy_ into something that is not a graph input", node, ReasonKind.NO_CONVERTER)
-        index = [n for n in self.graph.nodes if n.op == "placeholder"].index(target)
-        self.mutations.append((index, source))
-        # Whoever reads the node later reads the new value, in the memory of the input.
-        self.env[node] = self.env[source] if isinstance(source, torch.fx.Node) else source
-        self._report(node, Kind.METADATA)
-
-    def _outputs(self) -> tuple[list[OutputPlan], list[Mutation], list[relax.Expr]]:
-        results: list[relax.Expr] = []
-        numbers: dict[Any, int] = {}
-
-        def result(var: relax.Expr) -> int:
-            if var not in numbers:
-                numbers[var] = len(results)
-                results.append(var)
-            return numbers[var]
-
-        written = {self._mutated_node(n): i for n in self.graph.nodes for i in [self._mutation_index(n)] if i is not None}
-        mutations = [
-            Mutation(index, self._plan(source, result, None) if isinstance(source, torch.fx.Node) else FromConstant(source))
-            for index, source in self.mutations
-        ]
-        output = next(n for n in self.graph.nodes if n.op == "output")
-        leaves = output.args[0] if isinstance(output.args[0], list | tuple) else [output.args[0]]
-        plans = [
-            (FromInput(written[leaf]) if leaf in written else self._plan(leaf, result, leaf))
-            if isinstance(leaf, torch.fx.Node)
-            else FromConstant(leaf)
-            for leaf in leaves
-        ]
-        if self.sites.last_ordered is not None:
-            result(self.sites.last_ordered)
-        return plans, mutations, results
-
-    def _mutation_index(self, node: torch.fx.Node) -> int | None:
-        if node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
-            return [n for n in self.graph.nodes if n.op == "placeholder"].index(node.args[0])
-        return None
-
-    def _mutated_node(self, node: torch.fx.Node) -> torch.fx.Node:
-        return node
-
-    def _plan(self, node: torch.fx.Node, result: Callable[[relax.Expr], int], _leaf: Any) -> OutputPlan:
-        value = self.env[node]
-        if isinstance(value, SymbolicNumber):
-            number = self.number(_sym(value))
-            return FromScalar(number) if isinstance(number, ScalarRef) else FromConstant(number)
-        if isinstance(value, OpaqueValue):
-            if value.input is not None:
-                return FromInput(value.input)
-            return FromFunction(result(value.var), opaque=True)
-        if not isinstance(value, TensorValue):
-            return FromConstant(value)
-        place = value.place
-        fake = node.meta["val"]
-        if place is not None:
-            view = Strided(
-                tuple(self.number(s) for s in place.size),
-                tuple(self.number(s) for s in place.stride),
-                self.number(place.offset),
-            )
-            if place.root.input is not None:
-                return FromInput(place.root.input, None if node.op in ("placeholder", "get_attr") else view)
-            whole = place.whole and _row_major(fake)
-            return FromFunction(result(place.root.var), None if whole else view)
-        order = dense_order(fake)
-        size = tuple(self.number(s) for s in fake.shape)
-        stride = tuple(self.number(s) for s in fake.stride())
-        if order is None:
-            return FromFunction(result(value.var), Strided(size, stride), relayout=True)
-        if order != tuple(range(fake.dim())):
-            var = self.emit(layout.permute, [value.var], order, name=f"{node.name}_laid_out")
-            return FromFunction(result(var), Strided(size, stride))
-        return FromFunction(result(value.var), None if _row_major(fake) else Strided(size, stride))
-
 
 #: Ops without effect here: Dynamo's guards have checked what they check.
 _CHECKED_BY_GUARDS = frozenset(
@@ -592,43 +424,16 @@ def _draws(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
-def _is_float_symbol(symbol: sympy.Symbol) -> bool:
-    return bool(symbol.is_integer is not True)
+def _place(fake: torch.Tensor, root: Root) -> Place:
+    return Place(root, tuple(fake.shape), tuple(fake.stride()), fake.storage_offset() - root.offset)
 
 
-def _linear_inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> Callable[[int], int] | None:
-    """For `expr = a*symbol + b`: from the value of the expression to that of the symbol."""
-    try:
-        polynomial = sympy.Poly(expr, symbol)
-    except sympy.PolynomialError:
-        return None
-    if polynomial.degree() != 1:
-        return None
-    a, b = (int(c) for c in polynomial.all_coeffs())
-    return lambda value: (value - b) // a
-
-
-def _row_major(fake: torch.Tensor) -> bool:
-    """Whether the strides are exactly those of a new contiguous tensor, also in dims of size one."""
-    expected: Any = 1
-    for size, stride in zip(reversed(fake.shape), reversed(fake.stride()), strict=True):
-        if sympy.simplify(torch_api.expr_of(stride) - torch_api.expr_of(expected)) != 0:
-            return False
-        expected = expected * size
-    return not any(isinstance(s, int) and s == 0 for s in fake.shape)
-
-
-def _is_empty(shape: Sequence[Any]) -> bool:
-    return any(isinstance(d, int) and d == 0 for d in shape)
-
-
-def _expr(size: Any) -> Any:
-    return tvm.tirx.const(size, "int64") if isinstance(size, int) else size
+def last_line(error: BaseException) -> str:
+    """The last line of an exception's message: TVM puts its stack before it."""
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
 
 
 def _plain(size: Any) -> Any:
     return int(size) if isinstance(size, tvm.tirx.IntImm) else size
 
-
-def _sym(value: SymbolicNumber) -> Any:
-    return value.expr

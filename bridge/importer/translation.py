@@ -135,7 +135,6 @@ class SiteResult:
 
     order: tuple[int, ...] | None = None  # permute to this order, then contiguous
     opaque: bool = False
-    strided: bool = True
 
 
 @dataclass
@@ -178,6 +177,7 @@ class Translation:
     result_count: int  # results of `main`
     sites: list[CallSite]
     nodes: list[NodeReport] = field(default_factory=list)
+    kernels: dict[str, str] = field(default_factory=dict)  # kernel in `module` -> name of the FX node that it computes
 
     @property
     def reasons(self) -> tuple[Reason, ...]:

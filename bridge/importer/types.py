@@ -123,7 +123,6 @@ class Symbols:
             return int(a) == int(b)
         return bool(self._analyzer.can_prove_equal(_as_expr(a), _as_expr(b)))
 
-
     def non_negative(self, size: Dim) -> bool:
         """Whether a size is proven not negative (symbols are sizes: at least zero)."""
         if isinstance(size, int):
@@ -137,16 +136,16 @@ def _as_expr(size: Dim) -> Any:
     return tirx.const(size, "int64") if isinstance(size, int) else size
 
 
+def is_empty(shape: Sequence[Dim]) -> bool:
+    """Whether a tensor of this shape has no elements for all values of the symbols."""
+    return any(isinstance(d, int) and d == 0 for d in shape)
+
+
 def _fold(args: list[Any], op: Any) -> Any:
     result = args[0]
     for arg in args[1:]:
         result = op(result, arg)
     return result
-
-
-def relax_type(fake: torch.Tensor, symbols: Symbols) -> relax.TensorType:
-    """The Relax type of a tensor. Raises KeyError for a dtype that TVM does not carry, UnsupportedSize for a size."""
-    return relax.TensorType([_as_expr(d) for d in symbols.dims(fake.shape)], DTYPES[fake.dtype])
 
 
 def is_typed(value: Any) -> bool:

@@ -1,0 +1,159 @@
+"""The inputs of a graph: tensors, symbolic sizes, constants, and where the runtime reads the value of each symbol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+import torch.fx
+import tvm
+from tvm import relax
+
+from .. import torch_api
+from .compute.layout import permute
+from .rng_state import GeneratorState
+from .translation import OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
+from .types import DTYPES, Dim, dense_order, inverse, is_empty, is_typed
+from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
+
+if TYPE_CHECKING:
+    from .translate import Translator
+
+
+class Inputs:
+    """Makes the parameters of the Relax function. After `read`, every placeholder and attribute has its value in `ctx.env`."""
+
+    def __init__(self, ctx: Translator):
+        self._ctx = ctx
+        self.params: list[tuple[Param, relax.Var]] = []
+        self.constants: list[torch.Tensor] = []
+        self.count = 0  # of the placeholders
+        self._floats: dict[Any, relax.Var] = {}
+        self._fakes: list[Any] = []  # of the placeholders, then the constants themselves
+
+    def read(self) -> None:
+        """Gives every placeholder and attribute of the graph its value."""
+        ctx = self._ctx
+        placeholders = [n for n in ctx.graph.nodes if n.op == "placeholder"]
+        self.count = len(placeholders)
+        self._fakes = [n.meta.get("val") for n in placeholders]
+        for index, node in enumerate(placeholders):
+            ctx.env[node] = self._placeholder(index, node)
+        for node in ctx.graph.nodes:
+            if node.op == "get_attr":
+                ctx.env[node] = self._attribute(node)
+        self._make_float_params()
+
+    def float_param(self, number: SymbolicNumber) -> TensorValue:
+        """The 0-d float64 tensor that carries a symbolic float."""
+        return TensorValue(self._floats[number.expr], (), "float64")
+
+    def _placeholder(self, index: int, node: torch.fx.Node) -> Value:
+        fake = node.meta.get("val")
+        if isinstance(fake, torch.Tensor):
+            return self._tensor(index, node.name, fake)
+        if torch_api.is_symint(fake):
+            return SymbolicNumber(torch_api.expr_of(fake), type(fake))
+        if isinstance(fake, int | float | bool) or fake is None:
+            return fake
+        return self._opaque(index, node.name)
+
+    def _opaque(self, index: int, name: str) -> OpaqueValue:
+        var = relax.Var(name, relax.AnyType())
+        self.params.append((OpaqueParam(index), var))
+        return OpaqueValue(var, index)
+
+    def _tensor(self, index: int, name: str, fake: torch.Tensor) -> Value:
+        if not is_typed(fake):
+            return self._opaque(index, name)
+        order = dense_order(fake)
+        shape = self._ctx.whole_graph_dims(fake.shape)
+        rows = tuple(range(fake.dim()))
+        memory = order if order is not None else rows
+        var = relax.Var(name, relax.TensorType([_as_expr(shape[d]) for d in memory], DTYPES[fake.dtype]))
+        self.params.append((TensorParam(index, order, is_empty(shape)), var))
+        root = Root(var, fake.storage_offset(), index, dense=order is not None)
+        place = Place(root, tuple(fake.shape), tuple(fake.stride()), 0, whole=order == rows)
+        logical = var if memory == rows else self._lazy_permute(var, inverse(memory))
+        return TensorValue(logical, shape, DTYPES[fake.dtype], place)
+
+    def _lazy_permute(self, var: relax.Var, order: tuple[int, ...]) -> Callable[[], relax.Var]:
+        return lambda: self._ctx.emit(permute, [var], order, name="permute")
+
+    def _attribute(self, node: torch.fx.Node) -> Value:
+        target: Any = self._ctx.module
+        for part in str(node.target).split("."):
+            target = getattr(target, part)
+        if not isinstance(target, torch.Tensor):
+            return target
+        index = self.count + len(self.constants)
+        constant = target.detach()
+        self.constants.append(constant)
+        self._fakes.append(constant)
+        return self._tensor(index, node.name, constant)
+
+    def _make_float_params(self) -> None:
+        """A 0-d float64 parameter for each symbolic float that an op reads: TVM has no symbolic floats."""
+        for node in self._ctx.graph.nodes:
+            if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+                continue
+            for arg in node.all_input_nodes:
+                value = arg.meta.get("val")
+                expr = torch_api.expr_of(value) if isinstance(value, torch.SymFloat) else None
+                if expr is not None and getattr(expr, "free_symbols", None) and expr not in self._floats:
+                    var = relax.Var(f"{arg.name}_value", relax.TensorType([], "float64"))
+                    self._floats[expr] = var
+                    self.params.append((ScalarParam(self._ctx.scalar(expr)), var))
+
+    def sources(self) -> list[SymbolSource]:
+        """Where the runtime reads each symbol, plain occurrences first."""
+        found: dict[sympy.Symbol, SymbolSource] = {}
+        compound: list[tuple[Any, int, int | None, bool]] = []
+        for index, fake in enumerate(self._fakes):
+            for expr, dim, stride in _numbers(fake):
+                if isinstance(expr, sympy.Symbol):
+                    found.setdefault(expr, SymbolSource(expr, index, dim, stride))
+                elif getattr(expr, "free_symbols", None):
+                    compound.append((expr, index, dim, stride))
+        for expr, index, dim, stride in compound:
+            if len(expr.free_symbols) == 1 and (symbol := next(iter(expr.free_symbols))) not in found:
+                solve = _linear_inverse(expr, symbol)
+                if solve is not None:
+                    found[symbol] = SymbolSource(symbol, index, dim, stride, solve)
+        for symbol in found:
+            if not is_float_symbol(symbol):
+                self._ctx.symbols.var(symbol)
+        return list(found.values())
+
+
+def _numbers(fake: Any) -> list[tuple[Any, int | None, bool]]:
+    """The expressions that an input shows: (expression, dim or None for the input itself, whether it is a stride)."""
+    if torch_api.is_symint(fake):
+        return [(torch_api.expr_of(fake), None, False)]
+    if not isinstance(fake, torch.Tensor) or fake.layout != torch.strided:
+        return []
+    sizes = [(torch_api.expr_of(s), d, False) for d, s in enumerate(fake.shape)]
+    return sizes + [(torch_api.expr_of(s), d, True) for d, s in enumerate(fake.stride())]
+
+
+def is_float_symbol(symbol: sympy.Symbol) -> bool:
+    """Whether a symbol stands for a float."""
+    return symbol.is_integer is not True
+
+
+def _linear_inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> Callable[[int], int] | None:
+    """For `expr = a*symbol + b`: from the value of the expression to that of the symbol."""
+    try:
+        polynomial = sympy.Poly(expr, symbol)
+    except sympy.PolynomialError:
+        return None
+    if polynomial.degree() != 1:
+        return None
+    a, b = (int(c) for c in polynomial.all_coeffs())
+    return lambda value: (value - b) // a
+
+
+def _as_expr(size: Dim) -> Any:
+    return tvm.tirx.const(size, "int64") if isinstance(size, int) else size

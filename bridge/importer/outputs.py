@@ -1,0 +1,106 @@
+"""The outputs of a graph: which leave the Relax function, which are views of memory that the caller has already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+import torch.fx
+from tvm import relax
+
+from .. import torch_api
+from ..kinds import ReasonKind
+from .compute.layout import permute
+from .translation import FromConstant, FromFunction, FromInput, FromScalar, Mutation, OutputPlan, ScalarRef, Strided
+from .types import dense_order
+from .values import OpaqueValue, SymbolicNumber, TensorValue
+
+if TYPE_CHECKING:
+    from .translate import Translator
+
+
+class Outputs:
+    """Plans what the runtime makes of the function's results: see Note [Roots and places] in translate.py."""
+
+    def __init__(self, ctx: Translator):
+        self._ctx = ctx
+        self.results: list[relax.Expr] = []  # of the Relax function, each once
+        self._numbers: dict[Any, int] = {}
+        self._written: dict[torch.fx.Node, int] = {}  # copy_ node -> input
+        self._sources: list[tuple[int, Any]] = []  # input -> node or number that it becomes
+
+    def copy_into_input(self, node: torch.fx.Node) -> None:
+        """A final `copy_(input, source)`. Whoever reads the node later reads the new value."""
+        target, source = node.args[0], node.args[1]
+        if not (isinstance(target, torch.fx.Node) and target.op == "placeholder"):
+            raise self._ctx.cannot("copy_ into something that is not a graph input", node, ReasonKind.NO_CONVERTER)
+        index = [n for n in self._ctx.graph.nodes if n.op == "placeholder"].index(target)
+        self._sources.append((index, source))
+        self._written[node] = index
+        self._ctx.env[node] = self._ctx.env[source] if isinstance(source, torch.fx.Node) else source
+
+    def plan(self) -> tuple[list[OutputPlan], list[Mutation]]:
+        """The outputs in order, and the writes in order. Fills `results`."""
+        mutations = [
+            Mutation(index, self._plan(source) if isinstance(source, torch.fx.Node) else FromConstant(source))
+            for index, source in self._sources
+        ]
+        output = next(n for n in self._ctx.graph.nodes if n.op == "output")
+        leaves = output.args[0] if isinstance(output.args[0], list | tuple) else [output.args[0]]
+        plans = [self._plan(leaf) if isinstance(leaf, torch.fx.Node) else FromConstant(leaf) for leaf in leaves]
+        if self._ctx.sites.last_ordered is not None:
+            self._result(self._ctx.sites.last_ordered)
+        return plans, mutations
+
+    def _result(self, var: relax.Expr) -> int:
+        if var not in self._numbers:
+            self._numbers[var] = len(self.results)
+            self.results.append(var)
+        return self._numbers[var]
+
+    def _plan(self, node: torch.fx.Node) -> OutputPlan:
+        if node in self._written:
+            return FromInput(self._written[node])
+        value = self._ctx.env[node]
+        if isinstance(value, SymbolicNumber):
+            number = self._ctx.number(value.expr)
+            return FromScalar(number) if isinstance(number, ScalarRef) else FromConstant(number)
+        if isinstance(value, OpaqueValue):
+            if value.input is not None:
+                return FromInput(value.input)
+            return FromFunction(self._result(value.var), opaque=True)
+        if not isinstance(value, TensorValue):
+            return FromConstant(value)
+        return self._tensor(node, value)
+
+    def _tensor(self, node: torch.fx.Node, value: TensorValue) -> OutputPlan:
+        number = self._ctx.number
+        place = value.place
+        fake = node.meta["val"]
+        if place is not None:
+            view = Strided(
+                tuple(number(s) for s in place.size), tuple(number(s) for s in place.stride), number(place.offset)
+            )
+            if place.root.input is not None:
+                return FromInput(place.root.input, None if node.op in ("placeholder", "get_attr") else view)
+            whole = place.whole and _row_major(fake)
+            return FromFunction(self._result(place.root.var), None if whole else view)
+        order = dense_order(fake)
+        layout = Strided(tuple(number(s) for s in fake.shape), tuple(number(s) for s in fake.stride()))
+        if order is None:
+            return FromFunction(self._result(value.var), layout, relayout=True)
+        if order != tuple(range(fake.dim())):
+            var = self._ctx.emit(permute, [value.var], order, name=f"{node.name}_laid_out")
+            return FromFunction(self._result(var), layout)
+        return FromFunction(self._result(value.var), None if _row_major(fake) else layout)
+
+
+def _row_major(fake: torch.Tensor) -> bool:
+    """Whether the strides are exactly those of a new contiguous tensor, also in dims of size one."""
+    expected: Any = 1
+    for size, stride in zip(reversed(fake.shape), reversed(fake.stride()), strict=True):
+        if sympy.simplify(torch_api.expr_of(stride) - torch_api.expr_of(expected)) != 0:
+            return False
+        expected = expected * size
+    return not any(isinstance(s, int) and s == 0 for s in fake.shape)

@@ -1,42 +1,58 @@
-"""CPU schedules.
+"""CPU schedules, chosen by rule.
 
-Every block is inlined into its reader where it is element-wise, loops that are left are fused, the outer part runs in
-parallel and the inner part in vector lanes. A reduction is always decomposed into its start value and its update: without
-that a reduction over zero elements would leave its output unwritten.
+Element-wise blocks are inlined into their readers. What is left is one of three kinds of kernel:
+
+- element-wise: loops fused, the outer part in parallel, the inner part in vector lanes;
+- rows: reductions along the innermost dims and the element-wise work between them (softmax, layer norm, their backwards):
+  all blocks under one loop over the rows, each reduction in vector lanes first and then across them;
+- columns: reductions along outer dims: vector lanes over neighbouring columns.
+
+A reduction is always decomposed into its start value and its update: otherwise a reduction over zero elements would leave its
+output unwritten. A rule that TVM refuses leaves the kernel to the next simpler one.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import s_tir, tirx
+from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 
-#: float32 lanes of a vector loop; LLVM splits or joins them for the registers that there are.
+#: Elements of a vector loop; LLVM splits or joins them for the registers that there are.
 LANES = 16
 #: Below this many elements a parallel loop costs more than it gives.
 PARALLEL_ELEMENTS = 1 << 15
+#: Functions that are worth a temporary row instead of computing them once for each reader.
+_EXPENSIVE = ("tirx.exp", "tirx.tanh", "tirx.erf", "tirx.log", "tirx.sigmoid", "tirx.pow", "tirx.sin", "tirx.cos")
+
+Block = Any
+Loop = Any
 
 
-def schedule(sch: s_tir.Schedule) -> None:
-    """Schedules the function `main` of `sch` in place."""
+def schedule(sch: s_tir.Schedule) -> s_tir.Schedule:
+    """The scheduled form of a schedule's function `main`."""
     if not _has_root(sch):
-        return
-    root = sch.get_sblock("root")
-    for block in sch.get_child_blocks(root):
-        if _is_opaque(sch, block) or _is_reduction(sch, block):
-            continue
-        try:
-            sch.compute_inline(block)
-        except ScheduleError:
-            pass  # it writes an output, or its reader cannot take it
-    for block in sch.get_child_blocks(root):
+        return sch
+    inlined = sch.copy()
+    _inline(inlined, keep_expensive=True)
+    if _rows(inlined):
+        return inlined
+    _inline(sch, keep_expensive=False)
+    _give_loops(sch)
+    for block in _blocks(sch):
         if _is_opaque(sch, block):
             continue
         if _is_reduction(sch, block):
             _reduction(sch, block)
         else:
-            _spatial(sch, block)
+            _element_wise(sch, block, list(sch.get_loops(block)))
+    return sch
+
+
+# ---- what a block is ----
 
 
 def _has_root(sch: s_tir.Schedule) -> bool:
@@ -45,95 +61,233 @@ def _has_root(sch: s_tir.Schedule) -> bool:
     return isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == "root"
 
 
-def _is_opaque(sch: s_tir.Schedule, block: Any) -> bool:
+def _blocks(sch: s_tir.Schedule) -> list[Block]:
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def _is_opaque(sch: s_tir.Schedule, block: Block) -> bool:
     """A block with loops of its own (compute/checks.py, serial scatters)."""
-    body = sch.get(block).body
-    return not isinstance(body, tirx.BufferStore)
+    return not isinstance(sch.get(block).body, tirx.BufferStore)
 
 
-def _is_reduction(sch: s_tir.Schedule, block: Any) -> bool:
+def _is_reduction(sch: s_tir.Schedule, block: Block) -> bool:
     return any(v.iter_type == tirx.IterVar.CommReduce for v in sch.get(block).iter_vars)
 
 
-def _extent(sch: s_tir.Schedule, loop: Any) -> int | None:
+def _extent(sch: s_tir.Schedule, loop: Loop) -> int | None:
     extent = sch.get(loop).extent
     return int(extent) if isinstance(extent, tirx.IntImm) else None
 
 
-def _spatial(sch: s_tir.Schedule, block: Any) -> None:
-    loops = list(sch.get_loops(block))
-    if not loops:
-        return
+def _extents(sch: s_tir.Schedule, loops: Sequence[Loop]) -> list[int] | None:
+    """Extents of the loops, None where one is symbolic."""
     extents = [_extent(sch, loop) for loop in loops]
-    if all(e is not None for e in extents):
-        total = 1
-        for e in extents:
-            total *= e or 0
-        inner = extents[-1] or 0
-        if inner % LANES == 0 and inner > 0:
-            outer, lanes = loops[:-1], sch.split(loops[-1], [None, LANES])
-            loops = [*outer, lanes[0]]
-            sch.vectorize(lanes[1])
-        elif total % LANES == 0 and total > 0:
-            fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-            lanes = sch.split(fused, [None, LANES])
-            sch.vectorize(lanes[1])
-            loops = [lanes[0]]
-        elif len(loops) > 1:
-            loops = loops[:-1]
-        else:
-            return
-        if total >= PARALLEL_ELEMENTS:
-            sch.parallel(sch.fuse(*loops) if len(loops) > 1 else loops[0])
-    elif len(loops) > 1:
-        sch.parallel(loops[0])
+    return None if any(e is None for e in extents) else [e for e in extents if e is not None]
 
 
-def _reduction(sch: s_tir.Schedule, block: Any) -> None:
-    loops = list(sch.get_loops(block))
+def _split_by_kind(sch: s_tir.Schedule, block: Block, loops: Sequence[Loop]) -> tuple[list[Loop], list[Loop]]:
+    """(spatial loops, reduction loops) of a block whose loops bind its variables one to one."""
     kinds = [v.iter_type for v in sch.get(block).iter_vars]
     spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == tirx.IterVar.DataPar]
     reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == tirx.IterVar.CommReduce]
+    return spatial, reduced
+
+
+def _give_loops(sch: s_tir.Schedule) -> None:
+    """A loop of one step around blocks that have none: TVM's rfactor fails an internal check where such a block stands by."""
+    for block in _blocks(sch):
+        if not _is_opaque(sch, block) and not sch.get_loops(block):
+            sch.add_unit_loop(block)
+
+
+# ---- inlining ----
+
+
+def _inline(sch: s_tir.Schedule, *, keep_expensive: bool) -> None:
+    for block in _blocks(sch):
+        if _is_opaque(sch, block) or _is_reduction(sch, block):
+            continue
+        if keep_expensive and _calls_expensive(sch, block) and len(sch.get_consumers(block)) > 1:
+            continue
+        try:
+            sch.compute_inline(block)
+        except ScheduleError:
+            pass  # it writes an output, or its reader cannot take it
+
+
+def _calls_expensive(sch: s_tir.Schedule, block: Block) -> bool:
+    text = str(sch.get(block).body)
+    return any(f"T.{name.removeprefix('tirx.')}(" in text for name in _EXPENSIVE)
+
+
+# ---- rows ----
+
+
+def _rows(sch: s_tir.Schedule) -> bool:
+    """Schedules a kernel of reductions along the innermost dims; False (and `sch` spoilt) where it is none."""
+    blocks = _blocks(sch)
+    if not blocks or any(_is_opaque(sch, b) for b in blocks) or not _is_reduction(sch, blocks[0]):
+        return False
+    try:
+        return _grouped(sch, blocks)
+    except (ScheduleError, InternalError):
+        return False
+
+
+def _grouped(sch: s_tir.Schedule, blocks: list[Block]) -> bool:
+    rows = _row_loops(sch, blocks)
+    if not rows:
+        return False
+    work = math.prod(_extents(sch, sch.get_loops(blocks[0])) or [0])
+    # Lanes first, while each reduction has loops of its own: a reduction that shares its loops is refused.
+    partials = [_in_lanes(sch, block, rows) if _is_reduction(sch, block) else None for block in blocks]
+    ordered = [b for pair in zip(partials, blocks, strict=True) for b in pair if b is not None]
+    row = list(sch.get_loops(ordered[0]))[rows - 1]
+    for block in ordered[1:]:
+        sch.reverse_compute_at(block, row)
+    # Vector and parallel loops come before the reductions are decomposed: after that TVM refuses both.
+    decompositions: list[tuple[Block, Loop]] = []
+    for block in ordered:
+        inner = list(sch.get_loops(block))[rows:]
+        if _is_reduction(sch, block) and not inner:
+            return False  # a reduction over one element lost its loop in the move
+        if any(block is p for p in partials):
+            # A block that was moved has its loops in the order of its variables, the lane first.
+            steps, lane = (inner[:-1], inner[-1]) if block is ordered[0] else (inner[1:], inner[0])
+            sch.reorder(*steps, lane)
+            sch.vectorize(lane)
+            decompositions.append((block, steps[0]))
+        elif _is_reduction(sch, block):
+            decompositions.append((block, inner[0]))
+        else:
+            _vectorize(sch, inner)
+    if work >= PARALLEL_ELEMENTS:
+        outer = list(sch.get_loops(ordered[0]))[:rows]
+        sch.parallel(sch.fuse(*outer) if rows > 1 else outer[0])
+    for block, loop in decompositions:
+        sch.decompose_reduction(block, loop)
+    return True
+
+
+def _row_loops(sch: s_tir.Schedule, blocks: list[Block]) -> int:
+    """How many leading loops all blocks share as rows; 0 where the kernel is no row kernel.
+
+    Below them a reduction has its reduction loops and no spatial loop of more than one step.
+    """
+    sizes = [_extents(sch, sch.get_loops(block)) for block in blocks]
+    if any(s is None for s in sizes):
+        return 0
+    known = [s for s in sizes if s is not None]
+    rows = 0
+    while all(len(s) > rows for s in known) and len({s[rows] for s in known}) == 1:
+        rows += 1
+    for block in blocks:
+        if not _is_reduction(sch, block):
+            continue
+        spatial, reduced = _split_by_kind(sch, block, list(sch.get_loops(block)))
+        rows = min(rows, len(spatial))
+        if not reduced or not spatial or reads_columns(sch, block) or any(_extent(sch, s) != 1 for s in spatial[rows:]):
+            return 0
+    return rows
+
+
+def _in_lanes(sch: s_tir.Schedule, block: Block, rows: int) -> Block | None:
+    """Splits a reduction into vector lanes and a reduction across them.
+
+    Returns the block of partial results, its loops (rows, reduction, lane); None where the extent has no such divisor or
+    TVM does not know the combination to be associative.
+    """
+    loop = list(sch.get_loops(block))[-1]
+    extent = _extent(sch, loop) or 0
+    lanes = next((n for n in (LANES, 8, 4) if extent % n == 0 and extent > n), None)
+    writes = sch.get(block).writes
+    if lanes is None or len(writes) > 1 or str(writes[0].source.ty.dtype) == "bool":
+        return None
+    trial = sch.copy()
+    try:
+        trial.rfactor(trial.split(loop, [None, lanes])[1], factor_axis=rows)
+    except (ScheduleError, InternalError):  # a combination that TVM does not know to be associative
+        return None
+    return sch.rfactor(sch.split(loop, [None, lanes])[1], factor_axis=rows)
+
+
+# ---- columns, and reductions that no group took ----
+
+
+def _reduction(sch: s_tir.Schedule, block: Block) -> None:
+    spatial, reduced = _split_by_kind(sch, block, list(sch.get_loops(block)))
     if not reduced:
         return
-    columns = bool(spatial) and _reads_along(sch, block, len(spatial) - 1)
-    if columns:
-        inner = spatial[-1]
-        extent = _extent(sch, inner)
+    if all(_extent(sch, loop) == 1 for loop in spatial):
+        partial = _in_lanes(sch, block, len(spatial))
+        if partial is not None:
+            *steps, lane = list(sch.get_loops(partial))[len(spatial) :]
+            sch.vectorize(lane)
+            sch.decompose_reduction(partial, steps[0])
+            sch.decompose_reduction(block, list(sch.get_loops(block))[-1])
+            return
+    work = _extents(sch, [*spatial, *reduced])
+    if spatial and reads_columns(sch, block):
+        extent = _extent(sch, spatial[-1])
         if extent is not None and extent % LANES == 0:
-            outer, lanes = sch.split(inner, [None, LANES])
+            outer, lanes = sch.split(spatial[-1], [None, LANES])
             sch.reorder(*spatial[:-1], outer, *reduced, lanes)
             sch.vectorize(lanes)
             spatial = [*spatial[:-1], outer]
-    _parallel_rows(sch, spatial, reduced)
+    if spatial and (work is None or math.prod(work) >= PARALLEL_ELEMENTS):
+        sch.parallel(spatial[0] if work is None or len(spatial) == 1 else sch.fuse(*spatial))
     sch.decompose_reduction(block, reduced[0])
 
 
-def _parallel_rows(sch: s_tir.Schedule, spatial: list[Any], reduced: list[Any]) -> None:
-    if not spatial:
-        return
-    extents = [_extent(sch, loop) for loop in (*spatial, *reduced)]
-    if all(e is not None for e in extents):
-        total = 1
-        for e in extents:
-            total *= e or 0
-        if total >= PARALLEL_ELEMENTS and len(spatial) > 0:
-            sch.parallel(sch.fuse(*spatial) if len(spatial) > 1 else spatial[0])
-    else:
-        sch.parallel(spatial[0])
-
-
-def _reads_along(sch: s_tir.Schedule, block: Any, position: int) -> bool:
-    """Whether the block reads some buffer contiguously along spatial variable number `position` (a sum of columns)."""
+def reads_columns(sch: s_tir.Schedule, block: Block) -> bool:
+    """Whether a reduction reads its largest input contiguously along a dim that it keeps (a sum of columns)."""
     node = sch.get(block)
     spatial = [v.var for v in node.iter_vars if v.iter_type == tirx.IterVar.DataPar]
     reduced = [v.var for v in node.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
-    for read in node.reads:
+    for read in sorted(node.reads, key=lambda r: -len(r.region)):
         if not read.region:
             continue
         last = read.region[-1].min
-        if last.same_as(spatial[position]):
-            return True
         if any(last.same_as(r) for r in reduced):
             return False
+        if any(last.same_as(s) for s in spatial):
+            return True
     return False
+
+
+# ---- element-wise ----
+
+
+def _vectorize(sch: s_tir.Schedule, loops: list[Loop]) -> None:
+    """Vector lanes in the innermost of these loops of static extent; no parallel loop."""
+    if not loops:
+        return
+    extent = _extent(sch, loops[-1])
+    lanes = next((n for n in (LANES, 8) if extent and extent % n == 0), None)
+    if lanes is not None:
+        sch.vectorize(sch.split(loops[-1], [None, lanes])[1])
+
+
+def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
+    if not loops:
+        return
+    extents = _extents(sch, loops)
+    if extents is None:
+        # Fusing symbolic loops costs a division an element: the outermost runs in parallel, LLVM takes the innermost.
+        if len(loops) > 1:
+            sch.parallel(loops[0])
+        return
+    total = math.prod(extents)
+    if extents[-1] % LANES == 0 and total:
+        outer, lanes = sch.split(loops[-1], [None, LANES])
+        rest = [*loops[:-1], outer]
+    elif total % LANES == 0 and total:
+        outer, lanes = sch.split(sch.fuse(*loops) if len(loops) > 1 else loops[0], [None, LANES])
+        rest = [outer]
+    else:
+        rest = loops[:-1]
+        lanes = None
+    if lanes is not None:
+        sch.vectorize(lanes)
+    if total >= PARALLEL_ELEMENTS and rest:
+        sch.parallel(sch.fuse(*rest) if len(rest) > 1 else rest[0])

@@ -26,5 +26,5 @@ def schedule_kernels(target: tvm.target.Target) -> Any:
 
 def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
-    cpu.schedule(schedule)
+    schedule = cpu.schedule(schedule)
     return schedule.mod["main"].with_attrs(dict(function.attrs or {}))

@@ -1,9 +1,9 @@
 """Vector math for `llvm`: exp, tanh and erf of float32 as polynomials.
 
-TVM lowers these to libm calls, one a lane. The lowerings here run after vectorisation and see vector types, so a kernel's
-vector loop stays one; in a scalar loop they are plain arithmetic that LLVM can vectorise. Coefficients: interpolation at
-Chebyshev nodes in 50 digits, of the functions and on the intervals named beside them. float64 and the halves (which
-compute in float32) are left to TVM.
+TVM lowers these to libm calls, one a lane. The lowerings here run after vectorisation and see vector types, so a
+kernel's vector loop stays one; in a scalar loop they are plain arithmetic that LLVM can vectorise. Coefficients:
+interpolation at Chebyshev nodes in 50 digits, of the functions and on the intervals named beside them. float64 and the
+halves (which compute in float32) are left to TVM.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any
 class _AssumeElementAlignment:
     """Kernels assume the alignment of one element and no more.
 
-    TVM's default of 64 bytes is never checked: a view with an offset, which is an ordinary input, would crash the process.
+    TVM's default of 64 bytes is never checked: a view with an offset, an ordinary input, would crash the process.
     """
 
     def transform_module(self, module: tvm.IRModule, _: Any) -> tvm.IRModule:

@@ -3,21 +3,23 @@
 Element-wise blocks are inlined into their readers. What is left is one of three kinds of kernel:
 
 - element-wise: loops fused, the outer part in parallel, the inner part in vector lanes;
-- rows: reductions along the innermost dims and the element-wise work between them (softmax, layer norm, their backwards):
-  all blocks under one loop over the rows, each reduction in vector lanes first and then across them;
+- rows: reductions along the innermost dims and the element-wise work between them (softmax, layer norm, their
+  backwards): all blocks under one loop over the rows, each reduction in vector lanes first and then across them;
 - columns: reductions along outer dims: vector lanes over neighbouring columns.
 
-A reduction is always decomposed into its start value and its update: otherwise a reduction over zero elements would leave its
-output unwritten. A rule that TVM refuses leaves the kernel to the next simpler one.
+A reduction is always decomposed into its start value and its update: otherwise a reduction over zero elements would
+leave its output unwritten. A rule that TVM refuses leaves the kernel to the next simpler one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import s_tir, tirx
+import tvm_ffi
+from tvm import ir, s_tir, tirx
 from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 
@@ -56,7 +58,7 @@ def schedule(sch: s_tir.Schedule) -> s_tir.Schedule:
 
 
 def _has_root(sch: s_tir.Schedule) -> bool:
-    """Whether the function is a root block with blocks below it; a kernel of one opaque block has nothing to schedule."""
+    """Whether the function is a root block with blocks below it; a kernel of one opaque block is scheduled already."""
     body = sch.mod["main"].body
     return isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == "root"
 
@@ -94,7 +96,7 @@ def _split_by_kind(sch: s_tir.Schedule, block: Block, loops: Sequence[Loop]) -> 
 
 
 def _give_loops(sch: s_tir.Schedule) -> None:
-    """A loop of one step around blocks that have none: TVM's rfactor fails an internal check where such a block stands by."""
+    """A loop of one step around blocks that have none: where such a block stands by, TVM's rfactor fails a check."""
     for block in _blocks(sch):
         if not _is_opaque(sch, block) and not sch.get_loops(block):
             sch.add_unit_loop(block)
@@ -109,15 +111,20 @@ def _inline(sch: s_tir.Schedule, *, keep_expensive: bool) -> None:
             continue
         if keep_expensive and _calls_expensive(sch, block) and len(sch.get_consumers(block)) > 1:
             continue
-        try:
+        # Refused where the block writes an output or its reader cannot take it.
+        with contextlib.suppress(ScheduleError):
             sch.compute_inline(block)
-        except ScheduleError:
-            pass  # it writes an output, or its reader cannot take it
 
 
 def _calls_expensive(sch: s_tir.Schedule, block: Block) -> bool:
-    text = str(sch.get(block).body)
-    return any(f"T.{name.removeprefix('tirx.')}(" in text for name in _EXPENSIVE)
+    found = False
+
+    def visit(call: Any) -> None:
+        nonlocal found
+        found = found or getattr(call.op, "name", "") in _EXPENSIVE
+
+    tvm_ffi.structural_walk(sch.get(block).body, (ir.Call, visit))
+    return found
 
 
 # ---- rows ----
@@ -194,8 +201,8 @@ def _row_loops(sch: s_tir.Schedule, blocks: list[Block]) -> int:
 def _in_lanes(sch: s_tir.Schedule, block: Block, rows: int) -> Block | None:
     """Splits a reduction into vector lanes and a reduction across them.
 
-    Returns the block of partial results, its loops (rows, reduction, lane); None where the extent has no such divisor or
-    TVM does not know the combination to be associative.
+    Returns the block of partial results, its loops (rows, reduction, lane); None where the extent has no such divisor
+    or TVM does not know the combination to be associative.
     """
     loop = list(sch.get_loops(block))[-1]
     extent = _extent(sch, loop) or 0

@@ -154,8 +154,9 @@ def _extreme(x: te.Tensor, dims: Sequence[int], keepdim: bool, *, largest: bool)
     nan = number(float("nan"), wide)
 
     def back(*i: Any) -> Expr:
-        key = best(*i)
-        return cast(tirx.Select(tirx.EQ(key, beyond), nan, tirx.reinterpret(wide, flip(key))), dtype)
+        value = tirx.reinterpret(wide, flip(best(*i)))
+        # The key beyond infinity is a NaN whose bits a cast to bfloat16 would round to zero.
+        return cast(tirx.Select(pw.isnan(value), nan, value), dtype)
 
     return te.compute(best.shape, back, name=f"{name}_value")
 

@@ -1,0 +1,115 @@
+"""Each CPU schedule rule: the loops it makes, and that the result stays right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tvm import te, tirx
+
+from relaxgrad.bridge.importer.compute import norm, pointwise, reduce
+from tests.bridge.compile.kernels import build
+
+ACCUMULATE = ("float32", "float64", "float32")
+
+
+def _text(kernel: Any) -> str:
+    """The kernel's TVMScript without the root block, which is printed as a comment."""
+    return "\n".join(line for line in str(kernel.script()).splitlines() if not line.strip().startswith("#"))
+
+
+@pytest.mark.parametrize("shape", [(4, 64), (3, 7), (5, 48, 3), (16,), ()], ids=str)
+def test_element_wise_chain_becomes_one_block(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+
+    def chain(t: te.Tensor) -> te.Tensor:
+        double = te.compute(t.shape, lambda *i: t(*i) * tirx.const(2.0, "float32"), name="double")
+        return te.compute(t.shape, lambda *i: double(*i) + tirx.const(1.0, "float32"), name="plus")
+
+    (y,), kernel = build(chain, x)
+    torch.testing.assert_close(y, x * 2 + 1)
+    assert _text(kernel).count("T.sblock(") == 1
+    if x.numel() % 16 == 0:
+        assert "T.vectorized(T.int64(16))" in _text(kernel)
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("columns", [1, 3, 4, 16, 32, 50, 272])
+@pytest.mark.parametrize("which", ["softmax", "log_softmax"])
+def test_softmax_rows_share_one_loop(which: str, rows: int, columns: int) -> None:
+    x = torch.randn(rows, columns) * 5
+    (y,), kernel = build(lambda t: getattr(norm, which)(t, 1, *ACCUMULATE), x)
+    torch.testing.assert_close(y, getattr(torch, which)(x, 1), rtol=2e-6, atol=1e-6)
+    if columns > 16 and columns % 16 == 0 and rows > 1:
+        text = _text(kernel)
+        assert text.count(f"in range(T.int64({rows}))") == 1, "one loop over the rows"
+        assert "T.vectorized(T.int64(16))" in text
+
+
+@pytest.mark.parametrize("shape", [(6, 32), (2, 3, 64), (4, 20)], ids=str)
+def test_layer_norm_gives_statistics_and_output_of_one_kernel(shape: tuple[int, ...]) -> None:
+    x, weight, bias = torch.randn(shape) * 3 + 1, torch.randn(shape[-1]), torch.randn(shape[-1])
+    axis = len(shape) - 1
+
+    def layer_norm(t: te.Tensor, w: te.Tensor, b: te.Tensor) -> list[te.Tensor]:
+        return norm.layer_norm(t, w, b, axis, 1e-5, *ACCUMULATE, "float32")
+
+    outputs, _ = build(layer_norm, x, weight, bias)
+    expected = torch.native_layer_norm(x, [shape[-1]], weight, bias, 1e-5)
+    for seen, wanted in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(seen, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [[0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]], ids=str)
+@pytest.mark.parametrize("shape", [(4, 8, 32), (3, 5, 7), (1, 1, 64), (2, 1, 1)], ids=str)
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_sums_over_any_dims(dims: list[int], shape: tuple[int, ...], keepdim: bool) -> None:
+    x = torch.randn(shape)
+    (y,), _ = build(lambda t: reduce.sum_as(t, dims, keepdim, "float64", "float32"), x)
+    torch.testing.assert_close(y, x.double().sum(dims, keepdim=keepdim).float(), rtol=1e-6, atol=1e-6)
+
+
+def test_column_sum_runs_over_neighbouring_columns() -> None:
+    x = torch.randn(40, 64)
+    (y,), kernel = build(lambda t: reduce.sum_as(t, [0], False, "float64", "float32"), x)
+    torch.testing.assert_close(y, x.sum(0), rtol=1e-5, atol=1e-5)
+    assert "T.vectorized(T.int64(16))" in _text(kernel)
+
+
+def test_large_kernels_are_parallel_and_small_ones_are_not() -> None:
+    def double(t: te.Tensor) -> te.Tensor:
+        return te.compute(t.shape, lambda *i: t(*i) + t(*i), name="double")
+
+    assert "T.parallel" in _text(build(double, torch.randn(256, 256))[1])
+    assert "T.parallel" not in _text(build(double, torch.randn(16, 16))[1])
+
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.uint8]
+EXTREMES: list[tuple[str, Callable[..., te.Tensor]]] = [("amax", reduce.amax), ("amin", reduce.amin)]
+
+
+@pytest.mark.parametrize(("name", "function"), EXTREMES, ids=["amax", "amin"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.uint8]
+)
+def test_extremes_order_like_atens(name: str, function: Callable[..., te.Tensor], dtype: torch.dtype) -> None:
+    x = (torch.randn(6, 32) * 10).to(dtype)
+    if dtype.is_floating_point:
+        nan, inf = float("nan"), float("inf")
+        x[1, 3], x[2, 5], x[3], x[4] = nan, -nan, -inf, inf
+        x[5] = -0.0
+    (y,), _ = build(lambda t: function(t, [1], False), x)
+    torch.testing.assert_close(y, getattr(torch, name)(x, 1), rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_reduction_over_nothing_starts_its_output() -> None:
+    x = torch.randn(3, 0)
+    (y,), _ = build(
+        lambda t: reduce.reduce(
+            t, [1], False, lambda v: v, lambda a, b: a + b, lambda d: pointwise.number(0, d), "sum"
+        ),
+        x.as_strided((3, 0), (0, 1)),
+    )
+    assert torch.equal(y, torch.zeros(3))

@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := bridge coverage benchmarks reports cli
 
-.PHONY: test test-slow train lint types format clean
+.PHONY: test test-slow train readme lint types format clean
 
 test: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -23,6 +23,10 @@ test-slow: $(VENV)/ready-dev
 
 train: $(VENV)/ready-zoo
 	$(BIN)/relaxgrad train --all --steps $(STEPS) --json $(JSON) $(ARGS)
+
+# The tables of README.md from docs/results/; `make train JSON=docs/results/train.json` measures them anew.
+readme: $(VENV)/ready-dev
+	$(BIN)/python -m relaxgrad.reports.readme
 
 lint: $(VENV)/ready-dev
 	$(BIN)/ruff check .

@@ -62,7 +62,10 @@ def command(
     outcomes = _run(arguments, jobs, time_limit)
     records = [_record(a, o) for a, o in zip(arguments, outcomes, strict=True)]
     if json_file is not None:
-        write_json(json_file, {"schema": SCHEMA, "command": "train", "versions": _versions(), "models": records})
+        write_json(
+            json_file,
+            {"schema": SCHEMA, "command": "train", "machine": _machine(), "versions": _versions(), "models": records},
+        )
     user_errors = [o for o in outcomes if o.state == "user error"]
     if not (user_errors and len(names) == 1):
         _show(records, jobs)
@@ -73,6 +76,14 @@ def command(
         raise error
     if any(record["status"] != "trained" for record in records):
         raise typer.Exit(1)
+
+
+def _machine() -> str:
+    """The CPU that was measured on, as LLVM calls it, and how many of its cores this process may use."""
+    from relaxgrad.bridge.compile.target import host_cpu
+
+    cpu = host_cpu()
+    return f"{cpu.name}, {cpu.cores} core{'s' if cpu.cores != 1 else ''}"
 
 
 def _versions() -> dict[str, str | None]:

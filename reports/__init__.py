@@ -1,0 +1,1 @@
+"""What the measurements mean, for people: tables and pages made from stored results, never typed."""

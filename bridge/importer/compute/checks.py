@@ -67,3 +67,15 @@ def index(x: te.Tensor, size: Any) -> te.Tensor:
         "index out of range",
         "int64",
     )
+
+
+def at_most(x: te.Tensor, limit: Any) -> te.Tensor:
+    """`x`, unless an element is larger than `limit`: RuntimeError, as of ATen's masked_scatter."""
+    return _checked_copy(
+        x,
+        lambda v: v,
+        lambda v: v <= tirx.const(0, "int64") + limit,
+        "RuntimeError",
+        "the mask has more true elements than there are values",
+        str(x.dtype),
+    )

@@ -81,7 +81,7 @@ def serial_update(
     update: Update,
     name: str = "scatter",
 ) -> te.Tensor:
-    """A copy of `base` where `out[at] = update(out[at], value(i))` with at = where(i), for every i of `extent` in order.
+    """A copy of `base` where `out[at] = update(out[at], value(i))` with at = where(i), for each i of `extent` in order.
 
     `where` and `value` get (loads, i): loads[k](*index) reads input k. Serial, so that repeated positions are defined:
     the last write wins, sums add in order (as ATen's CPU kernels do).

@@ -160,7 +160,7 @@ def occurrences(x: te.Tensor, dim: int) -> te.Tensor:
 
 
 def mode(counts: te.Tensor, dim: int) -> te.Tensor:
-    """Rank of the mode along `dim` (kept as size one) in sorted order: the last of the most frequent value, the smallest of several."""
+    """Rank in sorted order of the mode along `dim`, kept as size one: the last of the most frequent, smallest value."""
     axis = te.reduce_axis((const(0), counts.shape[dim]), name="k")
     shape = [const(1) if d == dim else s for d, s in enumerate(counts.shape)]
 

@@ -9,7 +9,7 @@ import torch
 from tvm import te, tirx
 
 from ...kinds import ReasonKind
-from ..compute import checks
+from ..compute import checks, layout
 from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
@@ -124,7 +124,7 @@ def convert_scatter(ctx: Translator, x: TensorValue, dim: int, index: TensorValu
     return _scatter(ctx, x, dim, index, source, lambda old, new: new)
 
 
-def _add(old: Any, new: Any) -> Any:
+def add(old: Any, new: Any) -> Any:
     return tirx.any(old, new) if pw.dtype_of(old) == "bool" else old + new
 
 
@@ -132,10 +132,10 @@ def _add(old: Any, new: Any) -> Any:
 def convert_scatter_add(
     ctx: Translator, x: TensorValue, dim: int, index: TensorValue, source: TensorValue
 ) -> TensorValue:
-    return _scatter(ctx, x, dim, index, source, _add, opmath(x.dtype))
+    return _scatter(ctx, x, dim, index, source, add, opmath(x.dtype))
 
 
-def _broadcast_shape(shapes: Sequence[Sequence[Any]]) -> list[Any]:
+def broadcast_shape(shapes: Sequence[Sequence[Any]]) -> list[Any]:
     rank = max(len(s) for s in shapes)
     result: list[Any] = [1] * rank
     for shape in shapes:
@@ -157,7 +157,7 @@ def _index_tensors(ctx: Translator, x: TensorValue, indices: Sequence[TensorValu
 def convert_index(ctx: Translator, x: TensorValue, indices: Sequence[TensorValue | None]) -> TensorValue:
     checked = _index_tensors(ctx, x, indices)
     given = [t for t in checked if t is not None]
-    broadcast = _broadcast_shape([t.shape for t in given])
+    broadcast = broadcast_shape([t.shape for t in given])
     shape = ctx.dims(ctx.fake.shape)
 
     def compute(t: te.Tensor, *tensors: te.Tensor) -> te.Tensor:
@@ -171,9 +171,12 @@ def convert_index(ctx: Translator, x: TensorValue, indices: Sequence[TensorValue
 def convert_index_put(
     ctx: Translator, x: TensorValue, indices: Sequence[TensorValue | None], values: TensorValue, accumulate: bool
 ) -> TensorValue:
+    masks = [t for t in indices if t is not None]
+    if len(masks) == 1 and masks[0].dtype == "bool":
+        return _masked_put(ctx, x, masks[0], list(indices).index(masks[0]), values, accumulate)
     checked = _index_tensors(ctx, x, indices)
     given = [t for t in checked if t is not None]
-    broadcast = _broadcast_shape([t.shape for t in given])
+    broadcast = broadcast_shape([t.shape for t in given])
     positions = [d for d, t in enumerate(checked) if t is not None]
     adjacent = positions == list(range(positions[0], positions[-1] + 1))
     at = positions[0] if adjacent else 0
@@ -201,8 +204,33 @@ def convert_index_put(
         def value(loads: Sequence[Any], k: Sequence[Any]) -> Any:
             return pw.cast(loads[0](*ix.broadcast_index(k, v.shape)), dtype)
 
-        update = _add if accumulate else lambda old, new: new
+        update = add if accumulate else lambda old, new: new
         return ix.serial_update(rd.cast_all(t, dtype), [v, *tensors], extent, where, value, update, name="index_put")
 
     result = ctx.compute(compute, [x, values, *given])
     return result if dtype == x.dtype else ctx.compute(rd.cast_all, [result], x.dtype)
+
+
+def _masked_put(
+    ctx: Translator, x: TensorValue, mask: TensorValue, first: int, values: TensorValue, accumulate: bool
+) -> TensorValue:
+    """`x[mask] = values` for values that are the same at every true element; others need to know how many there are.
+
+    The mask stands for the dims of `x` from `first` on.
+    """
+    rest = x.ndim - first - mask.ndim
+    if mask.ndim == 0 or (values.ndim > rest and not layout.is_one(values.shape[values.ndim - rest - 1])):
+        raise ctx.refuse(ReasonKind.DATA_DEPENDENT, "a different value for each element under a bool mask")
+    dtype = opmath(x.dtype)
+
+    def compute(t: te.Tensor, m: te.Tensor, v: te.Tensor) -> te.Tensor:
+        def element(*i: Any) -> Any:
+            one = (*i[:first], layout.const(0), *i[first + mask.ndim :])
+            value = pw.cast(v(*layout.broadcast_index(one, v.shape)), x.dtype)
+            if accumulate:
+                value = pw.cast(add(pw.cast(t(*i), dtype), pw.cast(value, dtype)), x.dtype)
+            return tirx.Select(m(*i[first : first + mask.ndim]), value, t(*i))
+
+        return te.compute(t.shape, element, name="masked_put")
+
+    return ctx.compute(compute, [x, mask, values])

@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from tvm import te, tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script import builder as T
+from tvm import te
 
-from ..compute import pointwise as pw
+from ...kinds import ReasonKind
+from ..compute import layout
 from ..compute import reduce as rd
-from ..compute.index import loops
-from ..compute.layout import const
+from ..compute.scan import log_add_exp, scan, scan_extreme
 from ..registry import register
 from ..translate import Translator
-from ..types import accumulator
+from ..types import accumulator, opmath
 from ..values import TensorValue
 from .pointwise import out_dtype
 from .view import wrap_dim
 
 aten = torch.ops.aten
-
-
-def scan(x: te.Tensor, dim: int, combine: Callable[[Any, Any], Any], dtype: str) -> te.Tensor:
-    """out[i] = combine(out[i-1], x[i]) along `dim`, in `dtype`."""
-
-    def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
-        source, target = ins[0], outs[0]
-        others = [s for d, s in enumerate(source.shape) if d != dim]
-        with IRBuilder() as builder:
-            index: list[Any] = []
-            with loops(others, index), T.serial(0, source.shape[dim]) as k:
-                at = [*index[:dim], k, *index[dim:]]
-                value = pw.cast(tirx.BufferLoad(source, at), dtype)
-                with T.If(tirx.EQ(k, const(0))):
-                    with T.Then():
-                        T.buffer_store(target, value, at)
-                    with T.Else():
-                        before = [*index[:dim], k - 1, *index[dim:]]
-                        T.buffer_store(target, combine(tirx.BufferLoad(target, before), value), at)
-        return builder.get()
-
-    return te.extern([x.shape], [x], body, name="scan", dtype=dtype)
 
 
 def _cumulative(ctx: Translator, x: TensorValue, dim: int, combine: Callable[[Any, Any], Any]) -> TensorValue:
@@ -65,3 +41,30 @@ def convert_cumsum(ctx: Translator, x: TensorValue, dim: int, dtype: torch.dtype
 @register(aten.cumprod.default)
 def convert_cumprod(ctx: Translator, x: TensorValue, dim: int, dtype: torch.dtype | None) -> TensorValue:
     return _cumulative(ctx, x, dim, lambda a, b: a * b)
+
+
+@register(aten.logcumsumexp.default)
+def convert_logcumsumexp(ctx: Translator, x: TensorValue, dim: int) -> TensorValue:
+    return _cumulative(ctx, x, dim, log_add_exp)
+
+
+def _extreme(ctx: Translator, x: TensorValue, dim: int, largest: bool) -> tuple[TensorValue, ...]:
+    if x.ndim == 0:
+        zero = ctx.compute(lambda: te.compute((), lambda: layout.const(0), name="zero"), [])
+        return ctx.compute(layout.identity, [x]), zero
+    if any(isinstance(d, int) and d == 0 for d in x.shape):
+        raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements")
+    wide = "int8" if x.dtype == "bool" else opmath(x.dtype)
+    source = x if wide == x.dtype else ctx.compute(rd.cast_all, [x], wide)
+    value, where = ctx.compute_many(scan_extreme, [source], wrap_dim(dim, x.ndim), largest)
+    return (value if wide == x.dtype else ctx.compute(rd.cast_all, [value], x.dtype)), where
+
+
+@register(aten.cummax.default)
+def convert_cummax(ctx: Translator, x: TensorValue, dim: int) -> tuple[TensorValue, ...]:
+    return _extreme(ctx, x, dim, largest=True)
+
+
+@register(aten.cummin.default)
+def convert_cummin(ctx: Translator, x: TensorValue, dim: int) -> tuple[TensorValue, ...]:
+    return _extreme(ctx, x, dim, largest=False)

@@ -25,11 +25,13 @@ def _output_dims(ctx: Translator) -> tuple[Any, ...]:
     return ctx.dims(ctx.fake.shape)
 
 
+@register(aten.alias_copy.default, aten._conj_physical.default)
 @register(aten.alias.default, aten.detach.default, aten.lift_fresh.default, kind=Kind.METADATA)
 def convert_alias(ctx: Translator, x: TensorValue) -> TensorValue:
     return ctx.compute(layout.identity, [x])
 
 
+@register(aten.view_copy.default)
 @register(aten.view.default, aten._unsafe_view.default, aten.reshape.default, kind=Kind.METADATA)
 def convert_view(ctx: Translator, x: TensorValue, size: Sequence[Any]) -> TensorValue:
     return ctx.compute(layout.reshape, [x], _output_dims(ctx))
@@ -40,6 +42,7 @@ def convert_reshape_alias(ctx: Translator, x: TensorValue, size: Sequence[Any], 
     return ctx.compute(layout.reshape, [x], _output_dims(ctx))
 
 
+@register(aten.permute_copy.default)
 @register(aten.permute.default, kind=Kind.METADATA)
 def convert_permute(ctx: Translator, x: TensorValue, dims: Sequence[int]) -> TensorValue:
     return ctx.compute(layout.permute, [x], [wrap_dim(d, x.ndim) for d in dims])
@@ -59,11 +62,13 @@ def convert_t(ctx: Translator, x: TensorValue) -> TensorValue:
     return ctx.compute(layout.permute, [x], list(range(x.ndim))[::-1])
 
 
+@register(aten.expand_copy.default)
 @register(aten.expand.default, kind=Kind.METADATA)
 def convert_expand(ctx: Translator, x: TensorValue, size: Sequence[Any], implicit: bool) -> TensorValue:
     return ctx.compute(layout.expand, [x], _output_dims(ctx))
 
 
+@register(aten.unsqueeze_copy.default)
 @register(aten.unsqueeze.default, kind=Kind.METADATA)
 def convert_unsqueeze(ctx: Translator, x: TensorValue, dim: int) -> TensorValue:
     return ctx.compute(layout.unsqueeze, [x], dim + x.ndim + 1 if dim < 0 else dim)
@@ -107,6 +112,7 @@ def slice_start(ctx: Translator, start: Any, size: Any) -> Any:
     return begin
 
 
+@register(aten.slice_copy.Tensor)
 @register(aten.slice.Tensor, kind=Kind.METADATA)
 def convert_slice(ctx: Translator, x: TensorValue, dim: int, start: Any, end: Any, step: Any) -> TensorValue:
     dim = wrap_dim(dim, x.ndim)
@@ -123,12 +129,14 @@ def select_position(ctx: Translator, index: Any, size: Any) -> Any:
     return position
 
 
+@register(aten.select_copy.int)
 @register(aten.select.int, kind=Kind.METADATA)
 def convert_select(ctx: Translator, x: TensorValue, dim: int, index: Any) -> TensorValue:
     dim = wrap_dim(dim, x.ndim)
     return ctx.compute(layout.select, [x], dim, select_position(ctx, index, x.shape[dim]))
 
 
+@register(aten.diagonal_copy.default)
 @register(aten.diagonal.default, kind=Kind.METADATA)
 def convert_diagonal(ctx: Translator, x: TensorValue, offset: int, dim1: int, dim2: int) -> TensorValue:
     dims = wrap_dim(dim1, x.ndim), wrap_dim(dim2, x.ndim)
@@ -143,6 +151,7 @@ def convert_unfold(ctx: Translator, x: TensorValue, dimension: int, size: int, s
     return ctx.compute(layout.unfold, [x], dim, _output_dims(ctx)[dim], size, step)
 
 
+@register(aten.as_strided_copy.default)
 @register(aten.as_strided.default, kind=Kind.METADATA)
 def convert_as_strided(
     ctx: Translator, x: TensorValue, size: Sequence[Any], stride: Sequence[Any], offset: Any
@@ -181,7 +190,13 @@ def convert_split_with_sizes(
     return tuple(_pieces(ctx, x, dim))
 
 
+@register(aten.unbind_copy.int)
 @register(aten.unbind.int, kind=Kind.METADATA)
 def convert_unbind(ctx: Translator, x: TensorValue, dim: int) -> tuple[TensorValue, ...]:
     dim = wrap_dim(dim, x.ndim)
     return tuple(ctx.compute(layout.select, [x], dim, k) for k in range(len(ctx.fake)))
+
+
+@register(aten.narrow_copy.default)
+def convert_narrow_copy(ctx: Translator, x: TensorValue, dim: int, start: Any, length: Any) -> TensorValue:
+    return convert_slice(ctx, x, dim, start, None, 1)

@@ -1,0 +1,201 @@
+"""Element-wise ops off the main road: bit shifts, neighbours, exponents, signs, rounding to decimals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from tvm import te, tirx
+
+from ...kinds import ReasonKind
+from ..compute import pointwise as pw
+from ..compute.pointwise import Expr, number
+from ..registry import overload, register
+from ..translate import Translator
+from ..types import DTYPES, is_float, opmath
+from ..values import TensorValue
+from .pointwise import common_dtype, emit, out_dtype
+
+aten = torch.ops.aten
+
+
+def _ignoring_nan(x: Expr, y: Expr, larger: bool) -> Expr:
+    if not pw.is_float(x):
+        return pw.maximum(x, y) if larger else pw.minimum(x, y)
+    best = tirx.Select(x > y if larger else x < y, x, y)
+    return tirx.Select(pw.isnan(x), y, tirx.Select(pw.isnan(y), x, best))
+
+
+@register(aten.fmax.default)
+def convert_fmax(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+    return emit(ctx, lambda x, y: _ignoring_nan(x, y, True), [a, b], opmath(out_dtype(ctx)))
+
+
+@register(aten.fmin.default)
+def convert_fmin(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+    return emit(ctx, lambda x, y: _ignoring_nan(x, y, False), [a, b], opmath(out_dtype(ctx)))
+
+
+@register(aten.nextafter.default, dtypes=["float32", "float64"])
+def convert_nextafter(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+    return emit(ctx, pw.libm("nextafter"), [a, b], out_dtype(ctx))
+
+
+@register(aten.ldexp.Tensor)
+def convert_ldexp(ctx: Translator, x: TensorValue, exponent: TensorValue) -> TensorValue:
+    """x * 2**exponent, the power in the dtype that `pow(2.0, exponent)` has."""
+    dtype, power_dtype = opmath(out_dtype(ctx)), opmath(common_dtype([2.0, exponent]))
+
+    def scaled(v: Expr, e: Expr) -> Expr:
+        power = tirx.pow(number(2, power_dtype), pw.cast(e, power_dtype))
+        return pw.cast(v, dtype) * pw.cast(power, dtype)
+
+    return emit(ctx, scaled, [x, exponent])
+
+
+@register(aten.frexp.Tensor, dtypes=["float32", "float64"])
+def convert_frexp(ctx: Translator, x: TensorValue) -> tuple[TensorValue, ...]:
+    """(mantissa in [0.5, 1), int32 exponent); zeros, infinities and NaN with exponent 0."""
+    suffix = "f" if x.dtype == "float32" else ""
+
+    def compute(t: te.Tensor) -> list[te.Tensor]:
+        def exponent(*i: Any) -> Expr:
+            v = t(*i)
+            plain = tirx.any(tirx.EQ(v, number(0, x.dtype)), pw.isnan(v), pw.isinf(v))
+            found = tirx.call_pure_extern("int32", f"ilogb{suffix}", v) + tirx.const(1, "int32")
+            return tirx.Select(plain, tirx.const(0, "int32"), found)
+
+        exponents = te.compute(t.shape, exponent, name="exponent")
+        mantissa = te.compute(
+            t.shape,
+            lambda *i: tirx.call_pure_extern(x.dtype, f"ldexp{suffix}", t(*i), tirx.const(0, "int32") - exponents(*i)),
+            name="mantissa",
+        )
+        return [mantissa, exponents]
+
+    return ctx.compute_many(compute, [x])
+
+
+@register(aten.round.decimals, dtypes=["float32", "float64"])
+def convert_round_decimals(ctx: Translator, x: TensorValue, decimals: int) -> TensorValue:
+    """Half to even at the scaled value, as round_decimals_kernel in ATen does."""
+    scale = 10.0 ** abs(decimals)
+
+    def rounded(v: Expr) -> Expr:
+        s = number(scale, x.dtype)
+        return tirx.nearbyint(v * s) / s if decimals >= 0 else tirx.nearbyint(v / s) * s
+
+    return emit(ctx, rounded if decimals else pw.round_half_even, [x], x.dtype)
+
+
+@register(aten.signbit.default)
+def convert_signbit(ctx: Translator, x: TensorValue) -> TensorValue:
+    def sign(v: Expr) -> Expr:
+        dtype = pw.dtype_of(v)
+        if is_float(dtype):
+            bits = dtype.replace("float", "int")
+            return tirx.reinterpret(bits, v) < number(0, bits)
+        return tirx.const(False, "bool") if dtype == "bool" else v < number(0, dtype)
+
+    return emit(ctx, sign, [x], opmath(x.dtype))
+
+
+@register(aten.angle.default)
+def convert_angle(ctx: Translator, x: TensorValue) -> TensorValue:
+    """Of real numbers: pi for negative ones, else 0; NaN stays."""
+
+    def angle(v: Expr) -> Expr:
+        dtype = pw.dtype_of(v)
+        found = tirx.Select(v < number(0, dtype), number(math.pi, dtype), number(0, dtype))
+        return tirx.Select(pw.isnan(v), v, found)
+
+    return emit(ctx, angle, [x], opmath(out_dtype(ctx)))
+
+
+def _shift(ctx: Translator, a: Any, b: Any, left: bool) -> TensorValue:
+    """A shift by a negative number, or by more bits than there are, gives 0; to the right the sign."""
+    dtype = out_dtype(ctx)
+    if dtype == "bool" or is_float(dtype):
+        raise ctx.refuse(ReasonKind.DTYPE, dtype)
+    bits = int("".join(c for c in dtype if c.isdigit()))
+    most = bits - 1 if not left and dtype.startswith("int") else bits
+
+    def shift(x: Expr, y: Expr) -> Expr:
+        inside = tirx.all(y >= number(0, dtype), y < number(most, dtype))
+        by = tirx.Select(inside, y, number(0, dtype))
+        if left:
+            return tirx.Select(inside, tirx.shift_left(x, by), number(0, dtype))
+        far = tirx.shift_right(x, number(bits - 1, dtype)) if dtype.startswith("int") else number(0, dtype)
+        return tirx.Select(inside, tirx.shift_right(x, by), far)
+
+    return emit(ctx, shift, [a, b], dtype)
+
+
+for _direction, _dunder in (("left", "__lshift__"), ("right", "__rshift__")):
+
+    def _convert_shift(ctx: Translator, a: Any, b: Any, _left: bool = _direction == "left") -> TensorValue:
+        return _shift(ctx, a, b, _left)
+
+    register(
+        overload(f"aten.bitwise_{_direction}_shift.Tensor"),
+        overload(f"aten.bitwise_{_direction}_shift.Tensor_Scalar"),
+        overload(f"aten.bitwise_{_direction}_shift.Scalar_Tensor"),
+        overload(f"aten.{_dunder}.Tensor"),
+        overload(f"aten.{_dunder}.Scalar"),
+    )(_convert_shift)
+
+
+@register(aten.rrelu_with_noise_backward.default)
+def convert_rrelu_backward(
+    ctx: Translator,
+    grad: TensorValue,
+    x: TensorValue,
+    noise: TensorValue,
+    lower: float,
+    upper: float,
+    training: bool,
+    self_is_result: bool,
+) -> TensorValue:
+    """The noise is the slope of each element; in eval mode, and where the slopes are equal, it is their mean."""
+    dtype = opmath(out_dtype(ctx))
+    if training and upper - lower > 1e-6:
+        return emit(ctx, lambda g, n: g * n, [grad, noise], dtype)
+
+    def leaky(g: Expr, v: Expr, slope: Expr) -> Expr:
+        return tirx.Select(v > number(0, dtype), g, g * slope)
+
+    return emit(ctx, leaky, [grad, x, (lower + upper) / 2], dtype)
+
+
+@register(aten.searchsorted.Tensor)
+def convert_searchsorted(
+    ctx: Translator,
+    boundaries: TensorValue,
+    x: TensorValue,
+    out_int32: bool,
+    right: bool,
+    side: str | None,
+    sorter: TensorValue | None,
+) -> TensorValue:
+    if sorter is not None:
+        raise ctx.refuse(ReasonKind.ARGUMENTS, "a sorter")
+    return _search(ctx, boundaries, x, right or side == "right")
+
+
+@register(aten.bucketize.Tensor)
+def convert_bucketize(
+    ctx: Translator, x: TensorValue, boundaries: TensorValue, out_int32: bool, right: bool
+) -> TensorValue:
+    return _search(ctx, boundaries, x, right)
+
+
+def _search(ctx: Translator, boundaries: TensorValue, x: TensorValue, right: bool) -> TensorValue:
+    from ..compute import reduce as rd
+    from ..compute import search
+
+    dtype = opmath(common_dtype([boundaries, x]))
+    if dtype == "bool" or any(isinstance(d, int) and d == 0 for d in boundaries.shape):
+        raise ctx.refuse(ReasonKind.ARGUMENTS, "bool, or no boundaries")
+    wide = [ctx.compute(rd.cast_all, [t], dtype) if t.dtype != dtype else t for t in (boundaries, x)]
+    return ctx.compute(search.insertion_points, wide, right, DTYPES[ctx.fake.dtype])

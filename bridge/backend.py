@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -19,6 +19,10 @@ from .capture import decompositions, describe, source_of
 from .errors import UnsupportedOps, UserError
 from .kinds import Kind, Reason, ReasonKind
 from .schemas import CapturedGraph, GraphKind, GraphRecord
+
+if TYPE_CHECKING:
+    from .importer.translate import Options
+    from .importer.translation import Translation
 
 _counter = itertools.count()
 _listeners: list[list[GraphRecord]] = []
@@ -163,14 +167,7 @@ def _on_tvm(captured: CapturedGraph, target: Any, options: BackendOptions) -> Ca
     except Exception:
         if options.on_compile_error == "raise":
             raise
-        from .blame import culprits, unfused
-
-        failed = culprits(translation, lambda module: compile_module(module, target))
-        if failed:
-            translation = translate(captured, replace(how, not_native=failed))
-            executable, kernels = compile_module(translation.module, target)
-        else:
-            executable, kernels = compile_module(unfused(translation.module), target)
+        translation, executable, kernels = _without_culprits(captured, translation, target, how)
     done = time.perf_counter()
     calls: Counter[Kind] = Counter(n.kind for n in translation.nodes)
     ops: dict[str, Counter[Kind]] = defaultdict(Counter)
@@ -188,6 +185,20 @@ def _on_tvm(captured: CapturedGraph, target: Any, options: BackendOptions) -> Ca
     )
     _publish(record)
     return Executable(translation, executable, record)
+
+
+def _without_culprits(captured: CapturedGraph, failed: Translation, target: Any, how: Options) -> tuple[Any, Any, int]:
+    """(translation, executable, kernels) of a graph that TVM failed to compile: first without the nodes whose kernel
+    fails alone, then without fusion. Raises what TVM raises in the end."""
+    from .blame import culprits, unfused
+    from .compile.pipeline import compile_module
+    from .importer.translate import translate
+
+    if nodes := culprits(failed, lambda module: compile_module(module, target)):
+        failed = translate(captured, replace(how, not_native=nodes))
+        with contextlib.suppress(Exception):  # fusion may fail as well
+            return failed, *compile_module(failed.module, target)
+    return failed, *compile_module(unfused(failed.module), target)
 
 
 def _of_every_op(gm: torch.fx.GraphModule, reason: Reason) -> list[Reason]:

@@ -29,13 +29,13 @@ def culprits(translation: Translation, compile: Compile) -> dict[str, str]:
             call = binding.value
             if not (isinstance(call, relax.Call) and call.op == tvm.ir.Op.get("relax.call_tir")):
                 continue
-            node = translation.kernels.get(call.args[0].name_hint)
-            if node is None or node in found:
+            nodes = translation.kernels.get(call.args[0].name_hint, set()) - found.keys()
+            if not nodes:
                 continue
             try:
                 compile(_alone(translation.module, call, symbols))
             except Exception as error:  # whatever TVM raises is the finding
-                found[node] = f"{type(error).__name__}: {last_line(error)}"
+                found |= dict.fromkeys(nodes, f"{type(error).__name__}: {last_line(error)}")
     return found
 
 

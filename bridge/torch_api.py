@@ -487,6 +487,32 @@ def spec_paths(spec: Any) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# PyTorch's own test data
+
+
+def opinfo_database() -> list[Any]:
+    """PyTorch's operator database: one OpInfo an entry, with sample inputs. Takes three seconds to import.
+
+    Not in NAMES, since no user's training stands on it: `relaxgrad doctor` must pass without the packages that torch's
+    tests need. Raises UserError where one of them (expecttest) is missing.
+    """
+    try:
+        module = importlib.import_module(_OPINFO_DATABASE)
+    except ImportError as error:
+        raise UserError(f'torch\'s operator database cannot be imported ({error}); pip install "relaxgrad[dev]"') from error
+    for name, part in list(sys.modules.items()):
+        # Random ops are wrapped to draw with a seed of their own, which a compiled graph would not set: their callers do.
+        if name.startswith(_OPINFO_PACKAGE) and hasattr(part, "wrapper_set_seed"):
+            part.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # type: ignore[attr-defined]  # a module
+    entries: list[Any] = module.op_db
+    return entries
+
+
+_OPINFO_PACKAGE = "torch.testing._internal."
+_OPINFO_DATABASE = "torch.testing._internal.common_methods_invocations"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Probes
 
 

@@ -20,6 +20,7 @@ or with another result; so each leaves through a variable of its own outside the
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,7 +97,7 @@ class Translator:
         self.scalars: list[sympy.Expr] = []
         self._scalar_numbers: dict[Any, int] = {}
         self.nodes: list[NodeReport] = []
-        self.kernels: dict[str, str] = {}  # name of a kernel -> the node that it computes
+        self.kernels: dict[str, set[str]] = defaultdict(set)  # name of a kernel -> the nodes that it computes
 
     # ---- the whole graph ----
 
@@ -133,7 +134,7 @@ class Translator:
             result_count=len(returned),
             sites=self.sites.table,
             nodes=self.nodes,
-            kernels=self.kernels,
+            kernels=dict(self.kernels),
         )
 
     def cannot(
@@ -374,7 +375,7 @@ class Translator:
         kernel = "kernel" if node is None else str(node.target).replace("aten.", "").split(".")[0]
         call = kernel_call(self.builder, self.symbols, function, tensors, args, kernel)
         if node is not None:
-            self.kernels[call.args[0].name_hint] = node.name
+            self.kernels[call.args[0].name_hint].add(node.name)
         return self.builder.emit(call, name_hint=name or (node.name if node is not None else "value"))
 
     def compute(self, function: Callable[..., Any], tensors: Sequence[TensorValue], *args: Any) -> TensorValue:

@@ -177,7 +177,7 @@ class Translation:
     result_count: int  # results of `main`
     sites: list[CallSite]
     nodes: list[NodeReport] = field(default_factory=list)
-    kernels: dict[str, str] = field(default_factory=dict)  # kernel in `module` -> name of the FX node that it computes
+    kernels: dict[str, set[str]] = field(default_factory=dict)  # kernel in `module` -> the FX nodes that it computes
 
     @property
     def reasons(self) -> tuple[Reason, ...]:

@@ -28,7 +28,7 @@ class Tolerance:
     """Of floats, as torch.allclose takes it. Everything else is compared exactly."""
 
     rtol: float = 2e-5
-    atol: float = 2e-6
+    atol: float = 5e-6
 
 
 def agree(
@@ -66,6 +66,10 @@ def agree(
 
 def seen(value: Any) -> Any:
     """A deep copy of what the user sees now, strides and requires_grad kept: later writes do not change it."""
+    return pytree.tree_map(_seen, value)
+
+
+def _seen(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return copy.deepcopy(value)
     source = value.detach().resolve_neg().resolve_conj()
@@ -118,4 +122,6 @@ def _difference(a: Any, b: Any, tolerance: Tolerance, strides: bool) -> str:
     x, y = a.detach(), b.detach()
     if torch.equal(x, y) if exact else torch.allclose(y, x, tolerance.rtol, tolerance.atol, equal_nan=True):
         return ""
-    return f"{y.flatten()[:8].tolist()} instead of {x.flatten()[:8].tolist()}"
+    right = torch.isclose(y, x, tolerance.rtol, tolerance.atol, equal_nan=True) if not exact else x == y
+    where = (~right).nonzero()[:8].tolist()
+    return f"{y[~right][:8].tolist()} instead of {x[~right][:8].tolist()} at {where}"

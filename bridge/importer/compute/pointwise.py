@@ -38,6 +38,41 @@ def number(value: float | int | bool, dtype: str) -> Expr:
     return tirx.const(wrapped, dtype)
 
 
+def operand(value: float | int | bool, dtype: str) -> Expr:
+    """A constant that takes part in arithmetic: see Note [What TVM simplifies]."""
+    if dtype.startswith(("float", "bfloat")) and float(value) == 0:
+        wide = "float64" if dtype == "float64" else "float32"
+        return cast(tirx.sqrt(number(value, wide)), dtype)
+    return number(value, dtype)
+
+
+def compare(name: str, a: Expr, b: Expr) -> Expr:
+    """`a <name> b`, for eq, ne, lt, le, gt and ge.
+
+    Note [What TVM simplifies]
+    TVM's simplifier takes floats for numbers of a field without NaN: `x * 0.0` and `0.0 / x` become 0.0, `not (a < b)`
+    becomes `b <= a`, `x != x` becomes false. Zero is therefore written as its square root, which keeps the sign, and the result of a
+    comparison of floats goes through int8, behind which the simplifier sees no comparison; LLVM removes both.
+    """
+    if not is_float(a):
+        plain: Expr = _COMPARE[name](a, b)
+        return plain
+    if name in ("eq", "ne"):
+        both = tirx.all(compare("le", a, b), compare("ge", a, b))
+        return both if name == "eq" else tirx.EQ(both.astype("int8"), tirx.const(0, "int8"))
+    return tirx.NE(_COMPARE[name](a, b).astype("int8"), tirx.const(0, "int8"))
+
+
+_COMPARE: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "eq": tirx.EQ,
+    "ne": tirx.NE,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+
+
 def cast(x: Expr, dtype: str) -> Expr:
     """`x.to(dtype)`: to bool is a test against zero; float to integer truncates."""
     source = dtype_of(x)

@@ -28,7 +28,7 @@ def filled(ctx: Translator, value: Any) -> TensorValue:
             lambda v: te.compute(shape, lambda *_: pw.cast(v(*[0] * value.ndim), dtype), name="full"), [value]
         )
     constant = (
-        pw.cast(tirx.convert(ctx.dim(value)), dtype) if isinstance(value, SymbolicNumber) else pw.number(value, dtype)
+        pw.cast(tirx.convert(ctx.dim(value)), dtype) if isinstance(value, SymbolicNumber) else pw.operand(value, dtype)
     )
     return ctx.compute(lambda: te.compute(shape, lambda *_: constant, name="full"), [])
 

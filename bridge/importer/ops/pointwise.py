@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,7 +46,7 @@ def emit(
         elif isinstance(operand, SymbolicNumber):
             slots.append(pw.cast(tirx.convert(ctx.dim(operand)), compute_dtype or "int64"))
         else:
-            slots.append(number(operand, compute_dtype or DTYPES[torch.tensor(operand).dtype]))
+            slots.append(pw.operand(operand, compute_dtype or DTYPES[torch.tensor(operand).dtype]))
 
     def with_numbers(*values: Expr) -> Expr:
         return function(*[values[s] if isinstance(s, int) else s for s in slots])
@@ -332,23 +333,13 @@ def convert_pow(ctx: Translator, base: Any, exponent: TensorValue) -> TensorValu
     return emit(ctx, tirx.pow, [base, exponent], dtype)
 
 
-_COMPARE: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "eq": tirx.EQ,
-    "ne": tirx.NE,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-}
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
-for _name, _compare in _COMPARE.items():
-
-    def _convert_compare(
-        ctx: Translator, a: Any, b: Any, _compare: Callable[[Expr, Expr], Expr] = _compare
-    ) -> TensorValue:
+    def _convert_compare(ctx: Translator, a: Any, b: Any, _name: str = _name) -> TensorValue:
         dtype = common_dtype([a, b])
         # TVM has no order on bool.
-        return emit(ctx, _compare, [a, b], "int8" if dtype == "bool" else opmath(dtype))
+        compute_dtype = "int8" if dtype == "bool" else opmath(dtype)
+        return emit(ctx, functools.partial(pw.compare, _name), [a, b], compute_dtype)
 
     register(overload(f"aten.{_name}.Tensor"), overload(f"aten.{_name}.Scalar"))(_convert_compare)
 

@@ -205,8 +205,8 @@ class Translator:
 
     @property
     def fake(self) -> Any:
-        """The FakeTensor (or tuple, or number) of the node in translation."""
-        return self.node.meta["val"]
+        """The FakeTensor (or tuple, or number) of the node in translation; None of a node run for its effect."""
+        return self.node.meta.get("val")
 
     def _call(self, node: torch.fx.Node) -> None:
         if node.target is operator.getitem:

@@ -20,8 +20,9 @@ _LAPACK = (
 )  # fmt: skip
 _FFT = ("_fft_c2c", "_fft_c2r", "_fft_r2c")
 _BAGS = ("_embedding_bag", "_embedding_bag_backward", "_embedding_bag_per_sample_weights_backward")
+_RAISES = ("_assert_async", "_assert_async.msg")  # run for the exception; they return nothing
 
 
-for _name in (*_GEMM, *_GEMM_BASED, *_CONVOLUTION, *_ATTENTION, *_LAPACK, *_FFT, *_BAGS):
+for _name in (*_GEMM, *_GEMM_BASED, *_CONVOLUTION, *_ATTENTION, *_LAPACK, *_FFT, *_BAGS, *_RAISES):
     if (_op := overload(f"aten.{_name}" if "." in _name else f"aten.{_name}.default")) is not None:
         register_library(_op)

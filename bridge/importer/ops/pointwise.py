@@ -100,7 +100,7 @@ def convert_mul(ctx: Translator, a: Any, b: Any) -> TensorValue:
     return emit(ctx, _mul, [a, b], opmath(out_dtype(ctx)))
 
 
-@register(aten.div.Tensor, aten.div.Scalar)
+@register(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
 def convert_div(ctx: Translator, a: Any, b: Any) -> TensorValue:
     return emit(ctx, pw.true_div, [a, b], opmath(out_dtype(ctx)))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from tvm import tirx
 
 from ...kinds import Kind, ReasonKind
 from ..compute import layout
@@ -95,10 +96,7 @@ def convert_squeeze_dims(ctx: Translator, x: TensorValue, dims: Sequence[int]) -
 
 
 def slice_start(ctx: Translator, start: Any, size: Any) -> Any:
-    """The first index of a slice, as ATen clamps it: counted from the end where negative, then into [0, size].
-
-    Refuses a symbolic start whose sign is not known: Dynamo guards on it, so that is rare.
-    """
+    """The first index of a slice, as ATen clamps it: counted from the end where negative, then into [0, size]."""
     if start is None:
         return 0
     begin = ctx.dim(start)
@@ -107,9 +105,7 @@ def slice_start(ctx: Translator, start: Any, size: Any) -> Any:
             begin = begin + size
             return max(begin, 0) if isinstance(begin, int) else begin
         return min(begin, size) if isinstance(size, int) else begin
-    if not ctx.symbols.non_negative(begin):
-        raise ctx.refuse(ReasonKind.SYMBOLIC, f"slice starts at {begin}")
-    return begin
+    return begin if ctx.symbols.non_negative(begin) else tirx.Select(begin < 0, begin + size, begin)
 
 
 @register(aten.slice_copy.Tensor)
@@ -124,9 +120,7 @@ def select_position(ctx: Translator, index: Any, size: Any) -> Any:
     position = ctx.dim(index)
     if isinstance(position, int):
         return position + size if position < 0 else position
-    if not ctx.symbols.non_negative(position):
-        raise ctx.refuse(ReasonKind.SYMBOLIC, f"selects at {position}")
-    return position
+    return position if ctx.symbols.non_negative(position) else tirx.Select(position < 0, position + size, position)
 
 
 @register(aten.select_copy.int)

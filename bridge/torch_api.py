@@ -499,9 +499,10 @@ def opinfo_database() -> list[Any]:
     try:
         module = importlib.import_module(_OPINFO_DATABASE)
     except ImportError as error:
-        raise UserError(f'torch\'s operator database cannot be imported ({error}); pip install "relaxgrad[dev]"') from error
+        what = f"torch's operator database cannot be imported ({error})"
+        raise UserError(f'{what}; pip install "relaxgrad[dev]"') from error
     for name, part in list(sys.modules.items()):
-        # Random ops are wrapped to draw with a seed of their own, which a compiled graph would not set: their callers do.
+        # Random ops are wrapped to draw with a seed of their own, which a compiled graph would not set: callers do.
         if name.startswith(_OPINFO_PACKAGE) and hasattr(part, "wrapper_set_seed"):
             part.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # type: ignore[attr-defined]  # a module
     entries: list[Any] = module.op_db

@@ -142,12 +142,17 @@ def run_tasks(
             return list(pool.map(one, range(len(arguments))))
         except BaseException:
             interrupted.set()
-            for process in list(_running):
-                _kill(process)
+            stop_workers()
             raise
 
 
 _running: set[subprocess.Popen[bytes]] = set()
+
+
+def stop_workers() -> None:
+    """Kills the workers of every `run_task` in progress, in any thread; those calls return CRASHED."""
+    for process in list(_running):
+        _kill(process)
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -1,0 +1,446 @@
+"""One call of an operator, judged: forward and backward through the backend, beside eager and a float64 reference.
+
+Note [How a call is judged]
+The call runs four times on copies of the same inputs, with the same seed and the same tangents: in eager; in eager
+with another seed (values that then differ are random: see below); in float64 (numbers.float64_run); and compiled.
+Every tensor that comes out, every gradient and every input that was written to is judged by numbers.compare_all.
+
+- Random values have no reference but eager's at the same seed, unless the float64 run drew the same numbers (it then
+  lies close to eager). A reference that the float64 run cannot give is eager's own values, and the record says so.
+- A float64 call has no wider type to be judged in. Its reference is eager, and the size of eager's own rounding error
+  is taken from a float32 run of the same call, scaled by the ratio of the two epsilons.
+- A comparison of nothing (no elements, zeros with zeros, memory that the op leaves unset) proves shape, dtype and
+  strides, not values. A call that has no other comparison is `vacuous`: it does not fail, and is never counted as
+  verified.
+- Strides of outputs are compared too, where a dim has more than one element.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relaxgrad.bridge import torch_api
+from relaxgrad.bridge.schemas import GraphRecord
+
+from . import numbers
+from .models import describe
+from .numbers import Comparison, Verdict
+from .sweep_values import copy_inputs, grown
+
+SEED = 20
+OTHER_SEED = 21
+
+
+class Status(StrEnum):
+    """What became of one call."""
+
+    PASS = "pass"
+    VACUOUS = "vacuous"  # nothing to compare by value; shape, dtype and strides agree
+    WRONG = "wrong"
+    ERROR = "error"  # the backend raised where eager runs
+    CRASH = "crash"  # the worker process died
+    TIMEOUT = "timeout"
+    EAGER = "eager"  # eager itself cannot run it
+
+
+#: What counts as passed: a vacuous call agrees in all that it has.
+GOOD = frozenset({Status.PASS, Status.VACUOUS})
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: `function(*args, **kwargs)`. Filled by the sweeps."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    unset: bool = False  # the op leaves its result's memory unset (torch.empty)
+    backward: bool = True
+
+
+@dataclass
+class Checked:
+    """The finding on one call. `outputs` has a Trust for each output and gradient by name."""
+
+    status: Status
+    detail: str = ""
+    outputs: dict[str, str] = field(default_factory=dict)
+    reference: str = "float64"
+    backward: bool = False  # whether a gradient was judged
+    road: str = "whole"  # "breaks": Dynamo needed graph breaks
+    graphs: int = 0
+    calls: dict[str, int] = field(default_factory=dict)  # nodes by kind
+    ops: dict[str, dict[str, int]] = field(default_factory=dict)  # overload -> nodes by kind
+    reasons: list[str] = field(default_factory=list)  # of fallback nodes, as "op: kind: detail"
+    symbolic: bool | None = None  # whether a graph with symbolic sizes ran; None where it was not asked for
+    sizes: int = 1  # sizes of inputs that one compiled function was run with
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if value not in ([], {}, "", None, False)}
+
+
+@dataclass
+class _Run:
+    """What one run of a call left behind."""
+
+    outputs: dict[str, Tensor | None]
+    plain: dict[str, Any]  # outputs that are not tensors
+    inputs: dict[str, Tensor]  # after the run
+    gradients: dict[str, Tensor | None] = field(default_factory=dict)
+    differentiable: list[str] = field(default_factory=list)
+    backward_error: str = ""
+
+
+def check_call(call: Call, dynamic: bool = False, backend: Any = None) -> Checked:
+    """Judges one call; see Note [How a call is judged]. Raises nothing for what the call or the backend does.
+
+    `dynamic`: every size is symbolic, and a second size goes through the same compiled function where eager takes one.
+    `backend` is for tests: a torch.compile backend in place of the bridge's.
+    """
+    with warnings.catch_warnings(), torch_api.quiet():
+        warnings.simplefilter("ignore")
+        try:
+            return _check(call, dynamic, backend)
+        finally:
+            torch_api.dynamo_reset()
+
+
+def _check(call: Call, dynamic: bool, backend: Any) -> Checked:
+    tangents: dict[str, Tensor] = {}
+    try:
+        eager = _run(call, call.function, tangents, SEED)
+    except Exception as error:
+        return Checked(Status.EAGER, describe(error))
+    calls = [(call, tangents, eager)]
+    if dynamic:
+        second = _second_size(call)
+        if second is not None:
+            calls.append(second)
+    compiled = _Compiled(call.function, dynamic, backend)
+    checked = Checked(Status.PASS, sizes=len(calls))
+    found: list[Comparison] = []
+    try:
+        for number, (one, its_tangents, its_eager) in enumerate(calls):
+            result = compiled.run(one, its_tangents)
+            prefix = "" if number == 0 else "second size: "
+            found += _judge(one, its_tangents, its_eager, result, checked, prefix)
+    except Exception as error:
+        checked.status, checked.detail = Status.ERROR, _one_line(torch_api.root_cause(error))
+    _note_graphs(checked, compiled.graphs, dynamic)
+    checked.road = compiled.road
+    checked.backward = bool(eager.gradients)
+    if checked.status is not Status.ERROR:
+        _decide(checked, found, call)
+    if eager.backward_error and not checked.detail:
+        checked.detail = f"eager has no backward: {eager.backward_error}"
+    return checked
+
+
+def _second_size(call: Call) -> tuple[Call, dict[str, Tensor], _Run] | None:
+    """The call with one size of its inputs grown by one and eager's values of it; None where eager refuses."""
+    for args, kwargs in grown(call.args, call.kwargs):
+        other = Call(call.function, args, kwargs, call.unset, call.backward)
+        tangents: dict[str, Tensor] = {}
+        try:
+            return other, tangents, _run(other, call.function, tangents, SEED)
+        except Exception:  # the size is bound by a number among the arguments, or by another tensor
+            continue
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Running
+
+
+def _run(call: Call, function: Callable[..., Any], tangents: dict[str, Tensor], seed: int, wide: Any = None) -> _Run:
+    """One forward and backward. Fills `tangents` where it is empty. Raises what the forward raises.
+
+    `wide`: the dtype in which floating-point inputs and tangents are given, in place of their own.
+    """
+    args, kwargs = copy_inputs((call.args, call.kwargs), wide)
+    torch.manual_seed(seed)
+    returned = function(*args, **kwargs)
+    outputs: dict[str, Tensor | None] = {}
+    plain: dict[str, Any] = {}
+    for path, leaf in torch_api.tree_paths(returned):
+        (outputs if isinstance(leaf, Tensor) else plain)[f"out{path}"] = leaf
+    given = {name: leaf for name, leaf in torch_api.tree_paths((args, kwargs)) if isinstance(leaf, Tensor)}
+    tensors: dict[str, Tensor] = {name: t for name, t in outputs.items() if t is not None}
+    detached = {name: None if t is None else t.detach() for name, t in outputs.items()}
+    run = _Run(detached, plain, {f"input{name}": t.detach() for name, t in given.items()})
+    run.differentiable = [name for name, t in outputs.items() if t is not None and t.requires_grad]
+    leaves = {f"grad{name}": t for name, t in given.items() if t.requires_grad}
+    if not (run.differentiable and leaves and call.backward):
+        return run
+    generator = torch.Generator().manual_seed(seed)
+    if not tangents:
+        for name in run.differentiable:
+            tangents[name] = _tangent(outputs[name], generator)
+    chosen = [name for name in run.differentiable if name in tangents]
+    given_tangents = [_widened(tangents[name], wide) for name in chosen]
+    try:
+        found = torch.autograd.grad(
+            [tensors[name] for name in chosen], list(leaves.values()), given_tangents, allow_unused=True
+        )
+    except Exception as error:
+        if function is not call.function:  # the compiled one: its failure is the finding
+            raise
+        run.backward_error = describe(error)
+        tangents.clear()
+        return run
+    run.gradients = dict(zip(leaves, found, strict=True))
+    return run
+
+
+def _tangent(output: Tensor | None, generator: torch.Generator) -> Tensor:
+    assert output is not None
+    if output.layout is not torch.strided or output.is_nested:
+        return torch.ones_like(output)
+    wide = torch.complex128 if output.is_complex() else torch.float64
+    return torch.randn(output.shape, dtype=wide, generator=generator).to(output.dtype)
+
+
+def _widened(tensor: Tensor, wide: Any) -> Tensor:
+    if wide is None:
+        return tensor
+    return tensor.to(wide if tensor.is_floating_point() else torch.complex128)
+
+
+class _Compiled:
+    """The call's function under torch.compile. The first run finds the road that works; later ones keep it."""
+
+    def __init__(self, function: Callable[..., Any], dynamic: bool, backend: Any):
+        self._function = function
+        self._dynamic = dynamic
+        self._backend = backend
+        self.road = ""
+        self.graphs: list[GraphRecord] = []
+        self._compiled: Callable[..., Any] | None = None
+
+    def run(self, call: Call, tangents: dict[str, Tensor]) -> _Run:
+        from relaxgrad.bridge.backend import record_graphs
+
+        with record_graphs() as graphs:
+            try:
+                if self._compiled is not None:
+                    return _run(call, self._compiled, tangents, SEED)
+                return self._first(call, tangents, graphs)
+            finally:
+                self.graphs += graphs
+
+    def _first(self, call: Call, tangents: dict[str, Tensor], graphs: list[GraphRecord]) -> _Run:
+        """Whole where Dynamo can, else with graph breaks; `graphs` keeps those of the road taken."""
+        self.road = "whole"
+        try:
+            return self._try(call, tangents, fullgraph=True)
+        except torch_api.dynamo_errors() as error:
+            if _from_backend(error):
+                raise
+            graphs.clear()
+            torch_api.dynamo_reset()
+            self.road = "breaks"
+            return self._try(call, tangents, fullgraph=False)
+
+    def _try(self, call: Call, tangents: dict[str, Tensor], fullgraph: bool) -> _Run:
+        from relaxgrad.bridge.backend import relaxgrad
+
+        self._compiled = torch.compile(
+            self._function, backend=self._backend or relaxgrad, fullgraph=fullgraph, dynamic=self._dynamic
+        )
+        return _run(call, self._compiled, tangents, SEED)
+
+
+def _from_backend(error: BaseException) -> bool:
+    """Whether the error was raised in our backend: a graph break would only hide it."""
+    return type(error).__name__ == "BackendCompilerFailed"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judging
+
+Values = Mapping[str, Tensor | None]
+
+
+def _judge(
+    call: Call, tangents: dict[str, Tensor], eager: _Run, result: _Run, checked: Checked, prefix: str
+) -> list[Comparison]:
+    wide, judged_as = _reference(call, tangents, eager)
+    checked.reference = wide[0] if wide[0] != "float64" else checked.reference
+    reference, yardstick = wide[1], judged_as
+    found = []
+    written = _written(call, eager, result)
+    pick: Callable[[_Run], Values] = lambda run: {**run.outputs, **{n: run.inputs[n] for n in written}}  # noqa: E731
+    for get in (pick, lambda run: run.gradients):
+        eager_values, values = get(eager), get(result)
+        found += _compare(get(reference), get(yardstick), eager_values, values)
+    for name, value in eager.plain.items():
+        same = name in result.plain and _same_plain(value, result.plain[name])
+        detail = "" if same else f"{result.plain.get(name)!r} against {value!r}"
+        found.append(Comparison(name, Verdict.PASS if same else Verdict.ERROR, detail=detail))
+    for position, comparison in enumerate(found):
+        if comparison.passed and _strides_differ(eager, result, comparison.name):
+            strides = [run.outputs[comparison.name].stride() for run in (result, eager)]  # type: ignore[union-attr]  # both have it
+            detail = f"strides {strides[0]} against {strides[1]}"
+            found[position] = Comparison(comparison.name, Verdict.SHAPE, detail=detail)
+    if prefix:
+        found = [Comparison(**{**vars(c), "name": prefix + c.name}) for c in found]
+    return found
+
+
+def _reference(call: Call, tangents: dict[str, Tensor], eager: _Run) -> tuple[tuple[str, _Run], _Run]:
+    """(name of the reference, its values) and the values that say how large eager's own error is."""
+    try:
+        other = _run(call, call.function, dict(tangents), OTHER_SEED)
+        is_random = not call.unset and any(not _same(t, other.outputs.get(n)) for n, t in eager.outputs.items())
+    except Exception:
+        is_random = True
+    try:
+        if _has_dtype(eager, torch.float64):
+            narrow = _run(call, call.function, dict(tangents), SEED, torch.float32)
+            if is_random and not _close(eager, narrow):
+                return ("eager", eager), eager
+            return ("float32 error", eager), narrow
+        with numbers.float64_run():
+            reference = _run(call, call.function, dict(tangents), SEED, torch.float64)
+    except Exception:  # an op without float64, or one that checks dtypes against each other
+        try:
+            reference = _run(call, call.function, dict(tangents), SEED, torch.float64)
+        except Exception:
+            return ("eager", eager), eager
+    if is_random and not _close(eager, reference):
+        return ("eager", eager), eager
+    return ("float64", reference), eager
+
+
+def _compare(reference: Values, yardstick: Values, eager: Values, result: Values) -> list[Comparison]:
+    """numbers.compare_all, with the reference replaced by eager where the two disagree about what there is."""
+    truth: dict[str, Tensor | None] = {}
+    measure: dict[str, Tensor | None] = {}
+    values: dict[str, Tensor | None] = {}
+    wrong_layout: list[Comparison] = []
+    for name, tensor in eager.items():
+        given = result.get(name)
+        if tensor is not None and given is not None and tensor.layout is not given.layout:
+            detail = f"{given.layout} against {tensor.layout}"
+            wrong_layout.append(Comparison(name, Verdict.SHAPE, detail=detail))
+            continue
+        own, wide, narrow = _dense(tensor), _dense(reference.get(name)), _dense(yardstick.get(name))
+        if wide is None or own is None or wide.shape != own.shape or wide.is_complex() != own.is_complex():
+            wide = own
+        truth[name], values[name] = wide, _dense(given)
+        measure[name] = own
+        if own is not None and own.dtype is torch.float64 and narrow is not None and narrow.shape == own.shape:
+            measure[name] = _scaled_error(own, narrow)
+    return wrong_layout + numbers.compare_all(truth, measure, values)
+
+
+def _scaled_error(exact: Tensor, narrow: Tensor) -> Tensor:
+    """`exact` (float64) with the error of a float32 run added, scaled to float64's epsilon."""
+    ratio = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+    error = (narrow.double() - exact) * ratio
+    return exact + torch.where(torch.isfinite(error), error, 0.0)
+
+
+def _dense(tensor: Tensor | None) -> Tensor | None:
+    if tensor is None:
+        return None
+    tensor = tensor.detach()
+    if tensor.is_nested:
+        return torch.cat([t.reshape(-1) for t in tensor.unbind()])
+    return tensor.to_dense() if tensor.layout is not torch.strided else tensor
+
+
+def _has_dtype(run: _Run, dtype: torch.dtype) -> bool:
+    return any(t is not None and t.dtype is dtype for t in (*run.outputs.values(), *run.inputs.values()))
+
+
+def _same(a: Tensor | None, b: Tensor | None) -> bool:
+    a, b = _dense(a), _dense(b)
+    if a is None or b is None:
+        return a is b
+    if a.shape != b.shape or a.dtype is not b.dtype:
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _close(eager: _Run, reference: _Run) -> bool:
+    """Whether two runs drew the same random numbers, told by their values."""
+    for name, tensor in eager.outputs.items():
+        a, b = _dense(tensor), _dense(reference.outputs.get(name))
+        if a is None or b is None or a.shape != b.shape:
+            return False
+        if not torch.allclose(a.to(torch.complex128), b.to(torch.complex128), 1e-2, 1e-2, equal_nan=True):
+            return False
+    return True
+
+
+def _same_plain(a: Any, b: Any) -> bool:
+    return bool(a == b) or (a != a and b != b)
+
+
+def _written(call: Call, eager: _Run, result: _Run) -> list[str]:
+    """Inputs that either run wrote to."""
+    before = {f"input{p}": t for p, t in torch_api.tree_paths((call.args, call.kwargs)) if isinstance(t, Tensor)}
+    return [
+        name for name, t in before.items() if not (_same(t, eager.inputs[name]) and _same(t, result.inputs.get(name)))
+    ]
+
+
+def _strides_differ(eager: _Run, result: _Run, name: str) -> bool:
+    a, b = eager.outputs.get(name), result.outputs.get(name)
+    if a is None or b is None or a.shape != b.shape or a.layout is not torch.strided or b.layout is not a.layout:
+        return False
+    if a.is_nested or not a.numel():
+        return False
+    pairs = zip(a.shape, a.stride(), b.stride(), strict=True)
+    return any(size > 1 and x != y for size, x, y in pairs)
+
+
+def _decide(checked: Checked, found: list[Comparison], call: Call) -> None:
+    proved = 0
+    for comparison in found:
+        empty = comparison.verdict is Verdict.EMPTY or (call.unset and comparison.verdict in _BY_VALUE)
+        if empty or "eager has none" in comparison.detail:
+            checked.outputs[comparison.name] = "untested"
+        elif comparison.passed:
+            checked.outputs[comparison.name] = "verified"
+            proved += 1
+        else:
+            checked.outputs[comparison.name] = "wrong"
+            checked.status = Status.WRONG
+            checked.detail = checked.detail or str(comparison)
+    if checked.status is Status.PASS and not proved:
+        checked.status = Status.VACUOUS
+        unset = ["the op leaves its memory unset"] if call.unset else {c.detail or str(c.verdict) for c in found}
+        checked.detail = "; ".join(sorted(unset)) or "no output is a tensor"
+
+
+_BY_VALUE = (Verdict.PASS, Verdict.ERROR, Verdict.ALL_ZERO, Verdict.NON_FINITE)
+
+
+def _note_graphs(checked: Checked, graphs: list[GraphRecord], dynamic: bool) -> None:
+    checked.graphs = len(graphs)
+    calls: Counter[str] = Counter()
+    ops: dict[str, Counter[str]] = {}
+    for graph in graphs:
+        calls.update({kind.value: count for kind, count in graph.calls.items()})
+        for op, kinds in graph.ops.items():
+            ops.setdefault(op, Counter()).update({kind.value: count for kind, count in kinds.items()})
+    checked.calls = dict(calls)
+    checked.ops = {op: dict(kinds) for op, kinds in ops.items()}
+    reasons = {f"{r.op}: {r.kind}" + (f": {r.detail[:120]}" if r.detail else "") for g in graphs for r in g.reasons}
+    checked.reasons = sorted(reasons)
+    checked.symbolic = any(g.symbolic for g in graphs) if dynamic else None
+
+
+def _one_line(error: BaseException) -> str:
+    text = describe(error) if isinstance(error, Exception) else str(error)
+    return " ".join(text.split())[:400]

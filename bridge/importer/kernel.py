@@ -18,6 +18,8 @@ from .types import Symbols
 
 #: Relax's OpPatternKind for a kernel that is not fused with others.
 OPAQUE = 8
+#: Attribute of a kernel that calls a library and computes nothing itself.
+LIBRARY_CALL = "relaxgrad.library_call"
 
 
 def kernel_call(
@@ -33,7 +35,8 @@ def kernel_call(
     `function` returns a te.Tensor or a list of them; sizes inside may use the graph's variables freely.
     """
     placeholders = [
-        te.placeholder(list(t.ty.shape.values), dtype=str(t.ty.dtype), name=_name(t.name, i)) for i, t in enumerate(tensors)
+        te.placeholder(list(t.ty.shape.values), dtype=str(t.ty.dtype), name=_name(t.name, i))
+        for i, t in enumerate(tensors)
     ]
     result = function(*placeholders, *args)
     outputs = list(result) if isinstance(result, list | tuple) else [result]
@@ -42,12 +45,16 @@ def kernel_call(
                for k, o in enumerate(outputs)]  # fmt: skip
     operations = _operations(outputs)
     extra = _loose_variables(operations, outputs, placeholders, symbols)
-    kernel = te.create_prim_func([*placeholders, *extra, *outputs], index_dtype_override="int64").without_attr("global_symbol")
+    kernel = te.create_prim_func([*placeholders, *extra, *outputs], index_dtype_override="int64").without_attr(
+        "global_symbol"
+    )
     if symbols.vars:
         fresh = {var: tirx.Var(var.name, "int64") for var in symbols.vars.values()}
         kernel = tvm_ffi.structural_map(kernel, (tirx.Var, lambda v: fresh.get(v, v)))
     if any(isinstance(op, te.ExternOp) for op in operations):
         kernel = kernel.with_attr("op_pattern", OPAQUE)
+    if any(op.attrs and "library" in op.attrs for op in operations):
+        kernel = kernel.with_attr(LIBRARY_CALL, True)
     types = [relax.TensorType(list(o.shape), str(o.dtype)) for o in outputs]
     gvar = builder.add_func(kernel, name)
     return call_tir(
@@ -103,6 +110,4 @@ def _loose_variables(
     for tensor in (*outputs, *inputs):
         for dim in tensor.shape:
             tvm_ffi.structural_walk(dim, (tirx.Var, visit))
-    return [
-        v for v in graph_vars if any(v.same_as(u) for u in used) and not any(v.same_as(b) for b in bound)
-    ]
+    return [v for v in graph_vars if any(v.same_as(u) for u in used) and not any(v.same_as(b) for b in bound)]

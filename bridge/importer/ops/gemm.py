@@ -1,0 +1,74 @@
+"""Matrix products of float32 and float64, called from generated code. Other dtypes go to ATen (ops/library.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ... import blas
+from ...kinds import Kind
+from ..compute import gemm
+from ..compute.gemm import Matrix
+from ..registry import register
+from ..translate import Translator
+from ..values import SymbolicNumber, TensorValue
+
+aten = torch.ops.aten
+
+
+def _operand(ctx: Translator, x: TensorValue) -> tuple[TensorValue, Matrix] | None:
+    """The tensor to read and how the matrix lies in it: in place where its memory allows, else as a row-major copy."""
+    place = x.place
+    if place is not None and place.root.dense:
+        root = TensorValue(place.root.var, tuple(place.root.var.ty.shape.values), x.dtype)
+        size, stride = ctx.dims(place.size), ctx.dims(place.stride)
+        offset = 0 if place.whole else ctx.dim(place.offset)
+        found = gemm.matrix(*size[-2:], *stride[-2:], offset, stride[0] if len(size) == 3 else 0)
+        if found is not None:
+            return root, found
+    rows, columns = x.shape[-2:]
+    found = gemm.matrix(rows, columns, columns, 1, 0, rows * columns)
+    return None if found is None else (x, found)
+
+
+def _in_aten(ctx: Translator) -> Any:
+    return ctx.sites.call_node(ctx.node, Kind.LIBRARY, fresh=True)
+
+
+@register(aten.mm.default, kind=Kind.LIBRARY)
+def convert_mm(ctx: Translator, a: TensorValue, b: TensorValue) -> Any:
+    return _product(ctx, a, b, 1, None)
+
+
+@register(aten.addmm.default, kind=Kind.LIBRARY)
+def convert_addmm(ctx: Translator, start: TensorValue, a: TensorValue, b: TensorValue, beta: Any, alpha: Any) -> Any:
+    if isinstance(alpha, SymbolicNumber) or isinstance(beta, SymbolicNumber) or beta != 1 or start.dtype != a.dtype:
+        return _in_aten(ctx)
+    return _product(ctx, a, b, alpha, start)
+
+
+def _product(ctx: Translator, a: TensorValue, b: TensorValue, alpha: float, start: TensorValue | None) -> Any:
+    name = {"float32": "sgemm_", "float64": "dgemm_"}.get(a.dtype)
+    if name not in blas.symbols():
+        return _in_aten(ctx)
+    left, right = _operand(ctx, a), _operand(ctx, b)
+    if left is None or right is None:
+        return _in_aten(ctx)
+
+    def compute(p: Any, q: Any, *rest: Any) -> Any:
+        return gemm.product(p, q, left[1], right[1], a.dtype, alpha=alpha, start=rest[0] if rest else None)
+
+    return ctx.compute(compute, [left[0], right[0], *([] if start is None else [start])])
+
+
+@register(aten.bmm.default, kind=Kind.LIBRARY)
+def convert_bmm(ctx: Translator, a: TensorValue, b: TensorValue) -> Any:
+    name = {"float32": "cblas_sgemm_batch", "float64": "cblas_dgemm_batch"}.get(a.dtype)
+    count = a.shape[0]
+    if name not in blas.symbols() or not isinstance(count, int):
+        return _in_aten(ctx)
+    left, right = _operand(ctx, a), _operand(ctx, b)
+    if left is None or right is None:
+        return _in_aten(ctx)
+    return ctx.compute(lambda p, q: gemm.batch_product(p, q, left[1], right[1], count, a.dtype), [left[0], right[0]])

@@ -13,7 +13,6 @@ from tvm import relax
 
 from .. import torch_api
 from .compute.layout import permute
-from .rng_state import GeneratorState
 from .translation import OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
 from .types import DTYPES, Dim, dense_order, inverse, is_empty, is_typed
 from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
@@ -106,6 +105,25 @@ class Inputs:
                     var = relax.Var(f"{arg.name}_value", relax.TensorType([], "float64"))
                     self._floats[expr] = var
                     self.params.append((ScalarParam(self._ctx.scalar(expr)), var))
+
+    def without_unread(self, module: tvm.IRModule) -> tuple[tvm.IRModule, list[Param]]:
+        """The module whose `main` has no parameter that nothing reads, as inputs that are only returned; its parameters.
+
+        The runtime then need not make such an input contiguous, and it may be None (the token of an effect).
+        """
+        main = module["main"]
+        read = set(relax.analysis.all_vars(main.body))
+        count = len(main.params) - len(self.params)
+        given = list(zip(self.params, main.params[count:], strict=True))
+        kept = [(param, var) for (param, _), var in given if var in read]
+        if len(kept) < len(given):
+            symbols = list(main.params[:count])
+            function = relax.Function(
+                [*symbols, *(var for _, var in kept)], main.body, main.ret_ty, main.is_pure, main.attrs, main.span
+            )
+            module = tvm.IRModule(dict(module.functions), attrs=module.attrs)
+            module["main"] = function
+        return module, [param for param, _ in kept]
 
     def sources(self) -> list[SymbolSource]:
         """Where the runtime reads each symbol, plain occurrences first."""

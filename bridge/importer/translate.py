@@ -43,11 +43,11 @@ from .inputs import Inputs, is_float_symbol
 from .kernel import kernel_call
 from .outputs import Outputs
 from .registry import Converter, Refusal, registry
-from .rng_state import STATE_FUNCTIONS, plain_random_ops
 from .sites import Sites
 from .translation import NodeReport, ScalarRef, Translation
 from .types import DTYPES, Symbols, UnsupportedSize, dense_order, is_empty, is_typed
 from .values import Place, Root, SymbolicNumber, TensorValue, Value
+from .wrappers import STATE_FUNCTIONS, unwrapped
 
 
 class CannotTranslate(Exception):
@@ -84,7 +84,7 @@ class Translator:
     """The state of one translation. Converters see it as `ctx`."""
 
     def __init__(self, module: torch.fx.GraphModule, options: Options):
-        self.module = plain_random_ops(module)
+        self.module = unwrapped(module)
         self.graph = self.module.graph
         self.options = options
         self.symbols = Symbols()
@@ -120,13 +120,15 @@ class Translator:
         for expr in self.scalars:
             if unknown := getattr(expr, "free_symbols", set()) - known:
                 raise self.cannot(f"the value of {sorted(map(str, unknown))} is not among the graph's inputs")
+        # See Note [Results own their memory].
+        compiled = relax.transform.CanonicalizeBindings()(self.builder.get())
+        compiled, kept = self.inputs.without_unread(compiled)
         return Translation(
-            # See Note [Results own their memory].
-            module=relax.transform.CanonicalizeBindings()(self.builder.get()),
+            module=compiled,
             symbols=symbols,
             sources=sources,
             scalars=self.scalars,
-            params=[param for param, _ in self.inputs.params],
+            params=kept,
             input_count=self.inputs.count,
             constants=self.inputs.constants,
             mutations=mutations,

@@ -1,14 +1,17 @@
-"""Saved generator states (activation checkpointing with dropout) as ordinary nodes of the graph.
+"""The higher-order ops that AOTAutograd wraps around plain ones, as plain nodes of the graph.
 
-The partitioner wraps a random op that backward draws again: `run_and_save_rng_state(op, *args)` in the forward graph
-returns the generator's state with the result, `run_with_rng_state(state, op, *args)` in the backward graph draws from that
-state and puts the generator back. Here each becomes plain nodes around the op itself, which is then translated as it is
-anywhere else. FX order is the order of execution: see Note [Order of random calls].
+The partitioner wraps a random op that backward draws again (activation checkpointing with dropout):
+`run_and_save_rng_state(op, *args)` in the forward graph returns the generator's state with the result,
+`run_with_rng_state(state, op, *args)` in the backward graph draws from that state and puts the generator back. Functional
+graphs thread a token through ops that are run for their effect: `with_effects(token, op, *args)`. Here each becomes plain
+nodes around the op itself, which is then translated as it is anywhere else. FX order is the order of execution: see Note
+[Order of random calls] in translate.py.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,9 +35,10 @@ def swap_state(state: torch.Tensor) -> torch.Tensor:
 STATE_FUNCTIONS = frozenset({torch.get_rng_state, torch.set_rng_state, swap_state})
 
 
-def plain_random_ops(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """`module`, or where it saves or restores generator states a copy without those wrappers."""
-    wrappers = (torch.ops.higher_order.run_and_save_rng_state, torch.ops.higher_order.run_with_rng_state)
+def unwrapped(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """`module`, or where it has such wrappers a copy without them."""
+    ops = torch.ops.higher_order
+    wrappers = {ops.run_and_save_rng_state: _save, ops.run_with_rng_state: _restore, ops.with_effects: _effect}
     if not any(node.target in wrappers for node in module.graph.nodes):
         return module
     graph = torch.fx.Graph()
@@ -45,10 +49,8 @@ def plain_random_ops(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     mode = torch_api.fake_mode_of(module)
     for original, node in copied.items():
         node.meta = dict(original.meta)
-        if node.target is wrappers[0]:
-            _save(graph, node, mode)
-        elif node.target is wrappers[1]:
-            _restore(graph, node, mode)
+        if node.target in wrappers:
+            wrappers[node.target](graph, node, mode)
     return torch.fx.GraphModule(module, graph)
 
 
@@ -57,9 +59,26 @@ def _save(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
     with graph.inserting_before(node):
         state = _new(graph, torch.get_rng_state, (), {}, node, GeneratorState())
         drawn = _new(graph, op, tuple(args), dict(node.kwargs), node, _fake_result(op, args, node.kwargs, mode))
+    _replace(graph, node, [state, drawn])
+
+
+def _effect(graph: torch.fx.Graph, node: torch.fx.Node, _: Any) -> None:
+    token, op, *args = node.args
+    _, *results = node.meta["val"]
+    with graph.inserting_before(node):
+        val = results[0] if len(results) == 1 else tuple(results)
+        done = _new(graph, op, tuple(args), dict(node.kwargs), node, val)
+        parts = [done]
+        if len(results) > 1:
+            parts = [_new(graph, operator.getitem, (done, i), {}, node, r) for i, r in enumerate(results)]
+    _replace(graph, node, [token, *parts])
+
+
+def _replace(graph: torch.fx.Graph, node: torch.fx.Node, parts: Sequence[Any]) -> None:
+    """Puts `parts[i]` in the place of output i of `node`."""
     for user in list(node.users):
         assert user.target is operator.getitem, f"{node.name} is read as a whole by {user.name}"
-        user.replace_all_uses_with((state, drawn)[user.args[1]])  # type: ignore[index]  # an int
+        user.replace_all_uses_with(parts[user.args[1]])  # type: ignore[index]  # an int
         graph.erase_node(user)
     graph.erase_node(node)
 

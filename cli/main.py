@@ -15,7 +15,7 @@ import typer
 
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
-from . import capture, doctor, train
+from . import audit, capture, doctor, train
 
 app = typer.Typer(
     name="relaxgrad",
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.command("train")(train.command)
 app.command("capture")(capture.command)
 app.command("doctor")(doctor.command)
+app.command("audit")(audit.command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -309,9 +309,6 @@ def _limits(name: str, position: int, args: tuple[Any, ...]) -> Any:
         return shape(0)[1] if len(shape(0)) > 1 else shape(0)[0]
     if name in ("nll_loss_backward", "nll_loss2d_backward") and position == 2:
         return shape(1)[1] if len(shape(1)) > 1 else shape(1)[0]
-    if name.startswith("max_pool") and name.endswith("_backward") and isinstance(args[position], TensorSpec):
-        spatial = 3 if "3d" in name else 2
-        return math.prod(shape(1)[-spatial:]) if position > 1 else None
     if name in ("take", "put") and position == 1:
         return math.prod(shape(0))
     return None
@@ -340,7 +337,13 @@ def _bags(position: int, indices: int) -> Callable[[list[Any]], None]:
     return fix
 
 
+def _pooled(args: list[Any]) -> None:
+    """The indices of the pooling's own forward: each window's lie inside it, which random ones would not."""
+    args[7] = torch.ops.aten.max_pool2d_with_indices.default(*args[1:7])[1]
+
+
 _FIXES: dict[str, Callable[[list[Any]], None]] = {
+    "max_pool2d_with_indices_backward": _pooled,
     "_embedding_bag": _bags(2, 1),
     "_embedding_bag_forward_only": _bags(2, 1),
     "_embedding_bag_per_sample_weights_backward": _bags(3, 2),

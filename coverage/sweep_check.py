@@ -119,6 +119,10 @@ def _check(call: Call, dynamic: bool, backend: Any) -> Checked:
         eager = _run(call, call.function, tangents, SEED)
     except Exception as error:
         return Checked(Status.EAGER, describe(error))
+    backward_error = eager.backward_error
+    if backward_error:  # eager cannot go back: the call is judged as inference
+        call = _without_gradients(call)
+        eager = _run(call, call.function, tangents, SEED)
     calls = [(call, tangents, eager)]
     if dynamic:
         second = _second_size(call)
@@ -139,9 +143,15 @@ def _check(call: Call, dynamic: bool, backend: Any) -> Checked:
     checked.backward = bool(eager.gradients)
     if checked.status is not Status.ERROR:
         _decide(checked, found, call)
-    if eager.backward_error and not checked.detail:
-        checked.detail = f"eager has no backward: {eager.backward_error}"
+    if backward_error and not checked.detail:
+        checked.detail = f"eager has no backward: {backward_error}"
     return checked
+
+
+def _without_gradients(call: Call) -> Call:
+    detach = lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf  # noqa: E731
+    args, kwargs = torch_api.tree_map(detach, (call.args, call.kwargs))
+    return Call(call.function, args, kwargs, call.unset, backward=False)
 
 
 def _second_size(call: Call) -> tuple[Call, dict[str, Tensor], _Run] | None:

@@ -304,7 +304,8 @@ class Translator:
         base = node.args[0].meta["val"]  # type: ignore[union-attr]  # the first argument of a view op is a tensor node
         place = source.place
         shares = all(torch_api.same_storage(f, base) for f in fakes)
-        if any(is_empty(self.whole_graph_dims(f.shape)) for f in fakes) or is_empty(source.shape):
+        empty = [is_empty(self.whole_graph_dims(f.shape)) for f in fakes]
+        if all(empty) or is_empty(source.shape):
             results = [self.empty(f) for f in fakes]
             return tuple(results) if isinstance(self.fake, list | tuple) else results[0]
         if place is None or not shares:
@@ -323,7 +324,9 @@ class Translator:
             return lambda: convert()[number].var
 
         values = tuple(
-            TensorValue(lazy(i), self.whole_graph_dims(f.shape), DTYPES[f.dtype], _place(f, place.root))
+            self.empty(f)
+            if empty[i]
+            else TensorValue(lazy(i), self.whole_graph_dims(f.shape), DTYPES[f.dtype], _place(f, place.root))
             for i, f in enumerate(fakes)
         )
         return values if isinstance(self.fake, list | tuple) else values[0]

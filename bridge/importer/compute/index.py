@@ -21,9 +21,9 @@ def take_rows(table: te.Tensor, index: te.Tensor) -> te.Tensor:
 
 
 def index_select(x: te.Tensor, dim: int, index: te.Tensor) -> te.Tensor:
-    """`x.index_select(dim, index)`; a 0-d `x` counts as one element."""
+    """`x.index_select(dim, index)`; a 0-d `x` counts as one element and stays 0-d."""
     if not x.shape:
-        return te.compute(index.shape, lambda *_: x(), name="index_select")
+        return te.compute((), lambda: x(), name="index_select")
     shape = [index.shape[0] if index.shape and d == dim else s for d, s in enumerate(x.shape)]
     if not index.shape:
         shape[dim] = tirx.const(1, "int64")

@@ -140,7 +140,7 @@ def convert_diagonal(ctx: Translator, x: TensorValue, offset: int, dim1: int, di
 @register(aten.unfold.default, kind=Kind.METADATA)
 def convert_unfold(ctx: Translator, x: TensorValue, dimension: int, size: int, step: int) -> TensorValue:
     if x.ndim == 0:
-        raise ctx.refuse(ReasonKind.ARGUMENTS, "a 0-d tensor")
+        return ctx.compute(layout.reshape, [x], _output_dims(ctx))
     dim = wrap_dim(dimension, x.ndim)
     return ctx.compute(layout.unfold, [x], dim, _output_dims(ctx)[dim], size, step)
 
@@ -167,7 +167,8 @@ def _pieces(ctx: Translator, x: TensorValue, dim: int) -> list[TensorValue]:
     start: Any = 0
     for fake in ctx.fake:
         length = ctx.dim(fake.shape[dim])
-        pieces.append(ctx.compute(layout.slice_dim, [x], dim, start, 1, length))
+        empty = isinstance(length, int) and length == 0
+        pieces.append(ctx.empty(fake) if empty else ctx.compute(layout.slice_dim, [x], dim, start, 1, length))
         start = start + length
     return pieces
 

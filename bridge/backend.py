@@ -106,10 +106,14 @@ def _refusals(gm: torch.fx.GraphModule, kind: GraphKind, options: BackendOptions
             return _of_every_op(gm, refusal.reason)
 
 
+# Dynamo enters it around each call: see Note [Recurrent layers and Dynamo] in torch_api.py.
+relaxgrad.backend_ctx_ctor = torch_api.TracesRecurrentLayers  # type: ignore[attr-defined]  # how Dynamo asks for it
+torch_api.forward_backend_context()
+
+
 def compile(model: Any, **kwargs: Any) -> Any:
-    """`torch.compile(model, backend="relaxgrad", ...)`, and recurrent layers (nn.LSTM, nn.GRU, nn.RNN) traced as well."""
-    compiled = torch.compile(model, backend=relaxgrad, **kwargs)
-    return compiled
+    """`torch.compile(model, backend="relaxgrad", ...)`, for those who import the backend anyway."""
+    return torch.compile(model, backend=relaxgrad, **kwargs)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ raises one clear `UserError` at use, and never stops this module from being impo
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import importlib
 import logging
@@ -68,6 +69,9 @@ NAMES: dict[str, Name] = {
     "printer": Name("torch.utils._sympy.printers:PythonPrinter", "sizes at run time"),
     "fake_tensor": Name("torch._subclasses.fake_tensor", "tracing without data"),
     "dynamo_exc": Name("torch._dynamo.exc", "clear capture errors"),
+    "backend_wrapper": Name(
+        "torch._dynamo.repro.after_dynamo:WrapBackendDebug", "recurrent layers under plain torch.compile"
+    ),
     "ops": Name("torch._ops", "the identity of an op"),
     "pytree": Name("torch.utils._pytree", "nested inputs and outputs"),
 }
@@ -330,6 +334,67 @@ def rnn_decompositions() -> Iterator[None]:
     layer = registry.one_layer_lstm
     with mock.patch.multiple(registry, _rnn_helper=helper, select_one_layer_lstm_function=lambda *_: layer):
         yield
+
+
+class TracesRecurrentLayers:
+    """A context for each call of a compiled function, in which Dynamo traces `nn.LSTM`, `nn.GRU` and `nn.RNN`.
+
+    Note [Recurrent layers and Dynamo]
+    Dynamo breaks the graph at a recurrent layer unless `allow_rnn` is set while it traces. Set globally it would send
+    every other backend into the faults of Note [Recurrent layers]. Dynamo enters a backend's `backend_ctx_ctor()` around
+    each call of what it compiled, hence around tracing; the wrappers that torch.compile puts around a backend hide that
+    attribute, and `forward_backend_context` lets it through. Options are context variables in torch 2.13: setting one this way takes
+    a tenth of a microsecond and is seen by this thread only.
+    """
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _allow_rnn().set(True)
+
+    def __exit__(self, *_: object) -> None:
+        _allow_rnn().reset(self._token)
+
+
+@functools.cache
+def _allow_rnn() -> Any:
+    """The variable behind `torch._dynamo.config.allow_rnn`."""
+    option = _private("dynamo_config")._config["allow_rnn"]
+    if isinstance(option.user_override, contextvars.ContextVar):
+        return option.user_override
+    return _PlainOption(option)
+
+
+class _PlainOption:
+    """An option of a torch whose options are plain attributes, by the interface of a context variable."""
+
+    def __init__(self, option: Any):
+        self._option = option
+
+    def set(self, value: Any) -> Any:
+        previous = self._option.user_override
+        self._option.user_override = value
+        return previous
+
+    def reset(self, previous: Any) -> None:
+        self._option.user_override = previous
+
+
+def forward_backend_context() -> None:
+    """Lets Dynamo's wrapper of a backend show its `backend_ctx_ctor`; a backend without one is as before.
+
+    See Note [Recurrent layers and Dynamo]. Where this torch has no such wrapper nothing happens: recurrent layers then
+    break the graph, and the probe says so.
+    """
+
+    def forward(wrapper: Any) -> Any:
+        backend = wrapper._torchdynamo_orig_backend
+        return getattr(backend, "compiler_fn", backend).backend_ctx_ctor
+
+    with contextlib.suppress(UserError):
+        cls = _private("backend_wrapper")
+        if not hasattr(cls, "backend_ctx_ctor"):
+            cls.backend_ctx_ctor = property(forward)
 
 
 def _rnn_layers(

@@ -307,3 +307,22 @@ def _pytree(api: Any) -> str:
     _expect(found == [("['a'][0]", 1), ("['a'][1][0]", 2)], f"paths {found}")
     _expect(api.tree_map(lambda x: x + 1, [1, (2,)]) == [2, (3,)], "another structure")
     return "nested values walked with their paths"
+
+
+@probe("backend_wrapper")
+def _backend_wrapper(api: Any) -> str:
+    api._private("backend_wrapper")  # forward_backend_context is silent where it is gone
+    api.forward_backend_context()
+    graphs: list[int] = []
+
+    def backend(gm: torch.fx.GraphModule, _: Sequence[Any]) -> Any:
+        graphs.append(sum(n.op == "call_function" for n in gm.graph.nodes))
+        return gm.forward
+
+    for context, found in ((None, 0), (api.TracesRecurrentLayers, 1)):
+        if context is not None:
+            backend.backend_ctx_ctor = context  # type: ignore[attr-defined]  # how Dynamo asks for it
+        api.dynamo_reset()
+        torch.compile(torch.nn.RNN(2, 2), backend=backend)(torch.ones(1, 1, 2))
+        _expect(len(graphs) == found, f"{len(graphs)} graphs instead of {found} of a recurrent layer")
+    return "a recurrent layer traced for a backend that asks for it, and for no other"

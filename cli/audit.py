@@ -105,7 +105,7 @@ def _plans(
     from relaxgrad.coverage.sweep_worker import load_sweep
 
     count = _count(samples)
-    common = {"samples": count, "dynamic": dynamic}
+    common: dict[str, Any] = {"samples": count, "dynamic": dynamic}
     plans = []
     if core_aten:
         settings = dict(common)
@@ -216,7 +216,7 @@ def _run(plan: Plan, records: Records, jobs: int) -> None:
 
 
 def _finish(plan: Plan, records: Records, output: Path) -> bool:
-    """Summary to JSON, Markdown and stdout. False where a sample fails that the table lacks, or one in the table passes."""
+    """Summary to JSON, Markdown and stdout. False where a sample fails unexpectedly, or is expected to and passes."""
     from rich.console import Console
 
     from relaxgrad.coverage.expected_failures import read_table, sort_out
@@ -233,8 +233,8 @@ def _finish(plan: Plan, records: Records, output: Path) -> bool:
         console.print(line, soft_wrap=True)
     unexpected, stale = sort_out(head, found, read_table())
     _show_failures(console, unexpected)
-    for line in stale:
-        console.print(f"{line.entry} sample {line.sample} passes: take it out of expected_failures.tsv", soft_wrap=True)
+    for row in stale:
+        console.print(f"{row.entry} sample {row.sample} passes: take it out of expected_failures.tsv", soft_wrap=True)
     return not unexpected and not stale
 
 
@@ -250,4 +250,29 @@ def _show_failures(console: Console, failed: list[dict[str, Any]]) -> None:
 
 
 def _fuzz(count: int, seed: int, output: Path | None, limit: float) -> bool:
-    raise UserError("--fuzz is not there yet")
+    """Runs the fuzzer, writes and shows what it found; whether it found nothing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from relaxgrad.coverage.fuzz import run_fuzz
+    from relaxgrad.coverage.records import write_json
+
+    progress_console = Console(stderr=True, emoji=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=progress_console, transient=True, disable=not progress_console.is_terminal) as bars:
+        bar = bars.add_task("fuzz", total=count)
+
+        def listen(state: dict[str, Any]) -> None:
+            bars.update(bar, completed=state["graphs"], description=f"fuzz ({state['failures']} failures)")
+
+        result = run_fuzz(count, seed, limit, listen)
+    console = Console(highlight=False, markup=False, emoji=False)
+    failures, kinds = result["failures"], len(result["used"])
+    console.print(f"{result['graphs']} random graphs of {kinds} kinds of line, seed {seed}: {len(failures)} failures.")
+    for number, failure in enumerate(failures, 1):
+        console.print(f"\n{failure['detail']}\n\n{failure['script']}", soft_wrap=True)
+        if output is not None:
+            (output / f"fuzz-{seed}-{number}.py").write_text(failure["script"])
+    if output is not None:
+        write_json(output / f"fuzz-{seed}.json", {"schema": 1, "versions": _versions(), **result})
+    return not failures

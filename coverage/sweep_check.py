@@ -72,6 +72,7 @@ class Checked:
 
     status: Status
     detail: str = ""
+    error: float = 0.0  # the largest of the wrong values, relative to the largest reference value
     outputs: dict[str, str] = field(default_factory=dict)
     reference: str = "float64"
     backward: bool = False  # whether a gradient was judged
@@ -84,7 +85,7 @@ class Checked:
     sizes: int = 1  # sizes of inputs that one compiled function was run with
 
     def to_json(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if value not in ([], {}, "", None, False)}
+        return {key: value for key, value in vars(self).items() if value not in ([], {}, "", None, False, 0.0)}
 
 
 @dataclass
@@ -426,6 +427,7 @@ def _decide(checked: Checked, found: list[Comparison], call: Call) -> None:
         else:
             checked.outputs[comparison.name] = "wrong"
             checked.status = Status.WRONG
+            checked.error = max(checked.error, comparison.error)
             checked.detail = checked.detail or str(comparison)
     if checked.status is Status.PASS and not proved:
         checked.status = Status.VACUOUS

@@ -20,7 +20,8 @@ from relaxgrad.bridge.errors import RelaxgradError, UserError
 from .fuzz_ops import Choose, Template, Value, templates
 from .process import State, run_task
 from .sweep import NO_LIMIT
-from .sweep_check import GOOD, Call, Checked, Status, check_call
+from .sweep_check import GOOD, Checked, Status, check_call
+from .sweep_run import Call
 
 MOST_LINES = 8
 MOST_OUTPUTS = 3

@@ -13,7 +13,7 @@ import torch
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
 
-from .sweep_check import Call
+from .sweep_run import Call
 from .sweep_worker import Sample, spread
 
 #: Floating-point dtypes are swept forward and backward over the differentiable entries; the others forward, over all.

@@ -21,7 +21,7 @@ from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.torch_api import tree_map
 
 from .oplogs_values import TensorSpec, build, fit, in_float32
-from .sweep_check import Call
+from .sweep_run import Call
 from .sweep_values import copy_inputs
 from .sweep_worker import Sample, spread
 

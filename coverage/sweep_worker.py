@@ -19,8 +19,9 @@ import psutil
 
 from .models import describe
 from .problem import seed_everything
-from .sweep_check import Call, Checked, Status, check_call
+from .sweep_check import Checked, Status, check_call
 from .sweep_records import finished_samples
+from .sweep_run import Call
 
 #: Resident memory from which a worker asks to be replaced by a fresh one.
 MEMORY_LIMIT = 3 << 30
@@ -62,8 +63,8 @@ def spread(count: int, limit: int | None) -> list[int]:
 
 
 def load_sweep(name: str, settings: dict[str, Any]) -> Sweep:
-    """The sweep called `name`. Raises UserError for settings that it cannot take."""
-    sweep: Sweep = importlib.import_module(SWEEPS[name]).Sweep(settings)
+    """The sweep called `name` (of SWEEPS, or a module). Raises UserError for settings that it cannot take."""
+    sweep: Sweep = importlib.import_module(SWEEPS.get(name, name)).Sweep(settings)
     return sweep
 
 

@@ -32,6 +32,11 @@ def _operand(ctx: Translator, x: TensorValue) -> tuple[TensorValue, Matrix] | No
     return None if found is None else (x, found)
 
 
+def _is_nothing(size: Any) -> bool:
+    """Whether an inner size is zero: then there is no first element to take the address of."""
+    return isinstance(size, int) and size == 0
+
+
 def _in_aten(ctx: Translator) -> Any:
     return ctx.sites.call_node(ctx.node, Kind.LIBRARY, fresh=True)
 
@@ -50,7 +55,7 @@ def convert_addmm(ctx: Translator, start: TensorValue, a: TensorValue, b: Tensor
 
 def _product(ctx: Translator, a: TensorValue, b: TensorValue, alpha: float, start: TensorValue | None) -> Any:
     name = {"float32": "sgemm_", "float64": "dgemm_"}.get(a.dtype)
-    if name not in blas.symbols():
+    if name not in blas.symbols() or _is_nothing(a.shape[-1]):
         return _in_aten(ctx)
     left, right = _operand(ctx, a), _operand(ctx, b)
     if left is None or right is None:
@@ -66,7 +71,7 @@ def _product(ctx: Translator, a: TensorValue, b: TensorValue, alpha: float, star
 def convert_bmm(ctx: Translator, a: TensorValue, b: TensorValue) -> Any:
     name = {"float32": "cblas_sgemm_batch", "float64": "cblas_dgemm_batch"}.get(a.dtype)
     count = a.shape[0]
-    if name not in blas.symbols() or not isinstance(count, int):
+    if name not in blas.symbols() or not isinstance(count, int) or _is_nothing(a.shape[-1]):
         return _in_aten(ctx)
     left, right = _operand(ctx, a), _operand(ctx, b)
     if left is None or right is None:

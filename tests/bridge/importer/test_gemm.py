@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from relaxgrad.bridge import blas
+from relaxgrad.bridge.backend import record_graphs
 from relaxgrad.bridge.importer.compute import gemm
 from tests.bridge.importer.harness import run_test
 
@@ -70,9 +71,14 @@ def test_products_with_symbolic_sizes() -> None:
 
 
 def test_an_inner_size_of_zero_gives_zeros() -> None:
-    x, w = torch.ones(3, 0), torch.ones(0, 2)
-    compiled = torch.compile(lambda a, b: torch.addmm(torch.ones(2), a, b), backend="relaxgrad", fullgraph=True)
-    assert torch.equal(compiled(x, w), torch.ones(3, 2))
+    def step(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.addmm(torch.ones(2), a, b), a @ b, torch.bmm(a[None], b[None])
+
+    with record_graphs() as records:
+        results = torch.compile(step, backend="relaxgrad", fullgraph=True)(torch.ones(3, 0), torch.ones(0, 2))
+    assert not records[0].reasons
+    for seen, wanted in zip(results, (torch.ones(3, 2), torch.zeros(3, 2), torch.zeros(1, 3, 2)), strict=True):
+        assert torch.equal(seen, wanted)
 
 
 def test_without_a_blas_products_go_through_aten() -> None:

@@ -26,6 +26,7 @@ import torch
 import torch.fx
 
 from .. import torch_api
+from .foreach import foreach_decompositions
 from ..errors import UserError
 
 aten = torch.ops.aten
@@ -66,6 +67,7 @@ def _core_aten() -> Table:
     for op in list(table):
         if getattr(op, "overloadpacket", None) in _REMOVED or is_random(op):
             del table[op]
+    table.update(foreach_decompositions())
     table.update(_own())
     return table
 
@@ -138,7 +140,7 @@ def _memory_order(x: torch.Tensor) -> list[int]:
         return list(range(x.dim()))
     strides = torch.empty_like(x).stride()
     # A dimension of size 1 may carry any stride: wherever the sort puts it, it moves no element.
-    return sorted(range(x.dim()), key=lambda d: -int(strides[d]))
+    return sorted(range(x.dim()), key=lambda d: -torch_api.hint_of(strides[d]))
 
 
 def var_mean(

@@ -151,7 +151,11 @@ def _grouped(sch: s_tir.Schedule, blocks: list[Block]) -> bool:
     ordered = [b for pair in zip(partials, blocks, strict=True) for b in pair if b is not None]
     row = list(sch.get_loops(ordered[0]))[rows - 1]
     for block in ordered[1:]:
+        elements = math.prod(_extents(sch, sch.get_loops(block)) or [0])
         sch.reverse_compute_at(block, row)
+        # TVM keeps only the elements that read the row's result: where it is padded, the others would stay unwritten.
+        if math.prod(_extents(sch, sch.get_loops(block)) or [0]) != elements:
+            return False
     # Vector and parallel loops come before the reductions are decomposed: after that TVM refuses both.
     decompositions: list[tuple[Block, Loop]] = []
     for block in ordered:

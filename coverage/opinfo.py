@@ -13,7 +13,7 @@ import torch
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
 
-from .sweep_run import Call
+from .sweep_run import PICKS, Call
 from .sweep_worker import Sample, spread
 
 #: Floating-point dtypes are swept forward and backward over the differentiable entries; the others forward, over all.
@@ -86,4 +86,5 @@ class Sweep:
         def call(first: Any, *args: Any, **kwargs: Any) -> Any:
             return sample.output_process_fn_grad(function(first, *args, **kwargs))
 
-        return Sample(Call(call, (sample.input, *sample.args), dict(sample.kwargs), info.name in _UNSET, backward))
+        args = (sample.input, *sample.args)
+        return Sample(Call(call, args, dict(sample.kwargs), info.name in _UNSET, backward, info.name in PICKS))

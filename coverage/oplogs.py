@@ -21,7 +21,7 @@ from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.torch_api import tree_map
 
 from .oplogs_values import TensorSpec, build, fit, in_float32
-from .sweep_run import Call
+from .sweep_run import PICKS, Call
 from .sweep_values import copy_inputs
 from .sweep_worker import Sample, spread
 
@@ -129,6 +129,9 @@ _RENAMED = {
 }
 
 
+_RESHAPE_IN_PLACE = frozenset({"aten.unsqueeze_.default", "aten.as_strided_.default"})
+
+
 def _modern(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments as today's op takes them, on this machine's CPU."""
     kwargs = {k: v for k, v in kwargs.items() if k not in ("pin_memory", "device")} | (
@@ -198,7 +201,14 @@ class Sweep:
         def call(*args: Any, **kwargs: Any) -> Any:
             return op(*args, **kwargs)
 
-        return Sample(Call(call, values[0], values[1], "empty" in str(op), self.backward), facts)
+        def on_a_copy(first: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            return op(first.clone(), *args, **kwargs)
+
+        # Dynamo cannot give a graph input another shape in place, and no model asks it to.
+        function = on_a_copy if record.op in _RESHAPE_IN_PLACE else call
+        unset = "empty" in record.op
+        picks = op._schema.name.removeprefix("aten::") in PICKS
+        return Sample(Call(function, values[0], values[1], unset, self.backward, picks), facts)
 
 
 def _runnable(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -106,7 +106,8 @@ def _scaled(op: Any, original: Any, really: bool) -> Fitted:
         if size is None:
             break
         for replacement in _smaller(size):
-            ways = itertools.product((False, True), repeat=2)
+            numbers = (True, False) if op._schema.name in _SIZES_AS_NUMBERS else (False, True)
+            ways = itertools.product(numbers, (False, True))
             candidates = [_with_size(call, size, replacement, plain, multiples) for plain, multiples in ways]
             taken = next((c for c in candidates if not accepted or _accepts(op, c, really)), None)
             if taken is not None:
@@ -118,6 +119,10 @@ def _scaled(op: Any, original: Any, really: bool) -> Fitted:
     if sum(s.numel() for s in specs_in(call)) > HARD_LIMIT:
         raise ValueError(f"too large for this machine: {sum(s.numel() for s in specs_in(call)):,} elements")
     return Fitted(call[0], call[1], {str(old): new for old, new in changes.items()})
+
+
+#: Ops that take sizes as plain numbers and check them against nothing.
+_SIZES_AS_NUMBERS = frozenset({"aten::unfold_backward", "aten::native_group_norm", "aten::native_group_norm_backward"})
 
 
 def _noted(changes: dict[int, int], size: int, new: int) -> dict[int, int]:

@@ -27,6 +27,11 @@ class Call:
     kwargs: dict[str, Any] = field(default_factory=dict)
     unset: bool = False  # the op leaves its result's memory unset (torch.empty)
     backward: bool = True
+    picks: bool = False  # returns (values, indices), and which of equal values it picks is not promised
+
+
+#: Ops whose choice among equal values follows from how eager's kernel happens to partition them.
+PICKS = frozenset({"topk", "kthvalue", "median", "nanmedian", "mode", "sort", "msort"})
 
 
 @dataclass

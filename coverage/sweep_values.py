@@ -18,7 +18,7 @@ def copy_inputs(value: Any, wide: torch.dtype | None) -> Any:
     Sizes, strides, offsets and shared memory stay as they are. With `wide`, floating-point tensors become `wide`,
     complex ones complex128 (complex64 for float32), in dense layout; numbers stay.
     """
-    storages: dict[int, Any] = {}
+    storages: dict[int, tuple[Any, Any]] = {}
     tensors: dict[int, Tensor] = {}
 
     def copy(leaf: Any) -> Any:
@@ -31,7 +31,7 @@ def copy_inputs(value: Any, wide: torch.dtype | None) -> Any:
     return torch_api.tree_map(copy, value)
 
 
-def _copy(tensor: Tensor, storages: dict[int, Any], wide: torch.dtype | None) -> Tensor:
+def _copy(tensor: Tensor, storages: dict[int, tuple[Any, Any]], wide: torch.dtype | None) -> Tensor:
     source = tensor.detach()
     needs_grad = tensor.requires_grad
     if wide is not None and source.is_floating_point() and source.dtype is not wide:
@@ -44,9 +44,11 @@ def _copy(tensor: Tensor, storages: dict[int, Any], wide: torch.dtype | None) ->
         return source.clone().requires_grad_(needs_grad)
     storage = source.untyped_storage()
     if storage.data_ptr() not in storages or storage.data_ptr() == 0:
-        storages[storage.data_ptr()] = storage.clone()
+        # The original is kept as well: its address stands for it only while it lives, and under a dispatch mode
+        # `detach` may have given a temporary.
+        storages[storage.data_ptr()] = (storage.clone(), storage)
     new = torch.empty(0, dtype=source.dtype)
-    new.set_(storages[storage.data_ptr()], source.storage_offset(), source.shape, source.stride())
+    new.set_(storages[storage.data_ptr()][0], source.storage_offset(), source.shape, source.stride())
     return new.requires_grad_(needs_grad)
 
 

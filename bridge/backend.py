@@ -130,7 +130,9 @@ def record_graphs() -> Iterator[list[GraphRecord]]:
 
 
 def compile_graph(
-    gm: torch.fx.GraphModule, kind: GraphKind, options: BackendOptions = BackendOptions()  # noqa: B008  # frozen
+    gm: torch.fx.GraphModule,
+    kind: GraphKind,
+    options: BackendOptions = BackendOptions(),  # frozen
 ) -> Callable[..., Any]:
     """One AOTAutograd graph as a boxed callable.
 
@@ -220,9 +222,7 @@ def _of_every_op(gm: torch.fx.GraphModule, reason: Reason) -> list[Reason]:
     return found
 
 
-def _in_aten(
-    gm: torch.fx.GraphModule, kind: GraphKind, reason: Reason, options: BackendOptions
-) -> Callable[..., Any]:
+def _in_aten(gm: torch.fx.GraphModule, kind: GraphKind, reason: Reason, options: BackendOptions) -> Callable[..., Any]:
     reasons = _of_every_op(gm, reason)
     if options.fallback == "error":
         raise UnsupportedOps(reasons or [reason])
@@ -245,4 +245,3 @@ def _publish(record: GraphRecord) -> None:
     with _lock:
         for records in _listeners:
             records.append(record)
-

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """Makes the parameters of the Relax function. After `read`, every placeholder and attribute has its value in `ctx.env`."""
+    """The parameters of the Relax function. After `read`, every placeholder and attribute has a value in `ctx.env`."""
 
     def __init__(self, ctx: Translator):
         self._ctx = ctx
@@ -107,7 +107,7 @@ class Inputs:
                     self.params.append((ScalarParam(self._ctx.scalar(expr)), var))
 
     def without_unread(self, module: tvm.IRModule) -> tuple[tvm.IRModule, list[Param]]:
-        """The module whose `main` has no parameter that nothing reads, as inputs that are only returned; its parameters.
+        """The module without the parameters that nothing reads (inputs that are only returned), and those that stay.
 
         The runtime then need not make such an input contiguous, and it may be None (the token of an effect).
         """

@@ -1,8 +1,8 @@
 """Tensor expression -> PrimFunc and the call to it.
 
-TVM's own `call_te` renames the size variables of the arguments, so that sizes which a converter closes over are no longer
-those of its tensors, and loses variables that occur only in the computation. Here expressions are built over the graph's
-own variables, and the finished kernel gets fresh ones.
+TVM's own `call_te` renames the size variables of the arguments, so that sizes which a converter closes over are no
+longer those of its tensors, and loses variables that occur only in the computation. Here expressions are built over the
+graph's own variables, and the finished kernel gets fresh ones.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import relax, te, tirx
 from tvm.relax.op.base import call_tir
 
+from .compute import layout
 from .types import Symbols
 
 #: Relax's OpPatternKind for a kernel that is not fused with others.
@@ -41,8 +42,7 @@ def kernel_call(
     result = function(*placeholders, *args)
     outputs = list(result) if isinstance(result, list | tuple) else [result]
     # An output that is an input, or listed twice, is not a kernel's output in TVM: copy it.
-    outputs = [te.compute(o.shape, lambda *i, o=o: o(*i), name="copy") if _is_taken(o, outputs[:k], placeholders) else o
-               for k, o in enumerate(outputs)]  # fmt: skip
+    outputs = [layout.identity(o) if _is_taken(o, outputs[:k], placeholders) else o for k, o in enumerate(outputs)]
     operations = _operations(outputs)
     extra = _loose_variables(operations, outputs, placeholders, symbols)
     kernel = te.create_prim_func([*placeholders, *extra, *outputs], index_dtype_override="int64").without_attr(

@@ -85,9 +85,7 @@ class Sites:
         if len(outputs) != len(fake if isinstance(fake, list | tuple) else [fake]):
             consumed = set(range(len(outputs)))
         results = [self._result(out) if i in consumed else None for i, out in enumerate(outputs)]
-        self.table.append(
-            CallSite(ctx.node.name, target, site_args, site_kwargs, tuple(results), single, kind, fresh)
-        )
+        self.table.append(CallSite(ctx.node.name, target, site_args, site_kwargs, tuple(results), single, kind, fresh))
         if ordered and self.last_ordered is not None:
             packed.append(self.last_ordered)
         types = [self._type(out, result) for out, result in zip(outputs, results, strict=True)]
@@ -133,7 +131,9 @@ class Sites:
             return relax.AnyType()
         shape = self._ctx.dims(fake.shape)
         memory = result.order if result.order is not None else range(len(shape))
-        return relax.TensorType([relax.prim_value(shape[d]) if isinstance(shape[d], int) else shape[d] for d in memory], DTYPES[fake.dtype])
+        return relax.TensorType(
+            [relax.prim_value(shape[d]) if isinstance(shape[d], int) else shape[d] for d in memory], DTYPES[fake.dtype]
+        )
 
     def _value(self, fake: Any, result: SiteResult | None, var: relax.Var | None) -> Value:
         ctx = self._ctx
@@ -153,7 +153,9 @@ class Sites:
             return TensorValue(var, shape, DTYPES[fake.dtype], place)
         name = ctx.node.name
         back = inverse(order)
-        return TensorValue(lambda: ctx.emit(permute, [var], back, name=f"{name}_rows"), shape, DTYPES[fake.dtype], place)
+        return TensorValue(
+            lambda: ctx.emit(permute, [var], back, name=f"{name}_rows"), shape, DTYPES[fake.dtype], place
+        )
 
 
 def draws_random(target: Any) -> bool:

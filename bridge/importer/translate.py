@@ -2,19 +2,21 @@
 
 Note [Roots and places]
 A tensor that lies in memory as eager's does (graph inputs, results of ATen calls, contiguous native results) is a root.
-A view op's result lies in its input's root, at the sizes, strides and offset that its FakeTensor has. ATen calls read a view
-as a strided view of the root, and an output that is a view leaves the function as its root and is made into a view by the
-runtime: no kernel, eager's strides, eager's aliasing. Native kernels read the view's own Relax variable, an index
-computation that fusion folds into the reader.
+A view op's result lies in its input's root, at the sizes, strides and offset that its FakeTensor has. ATen calls read a
+view as a strided view of the root, and an output that is a view leaves the function as its root and is made into a view
+by the runtime: no kernel, eager's strides, eager's aliasing. Native kernels read the view's own Relax variable, an
+index computation that fusion folds into the reader.
 
 Note [Order of random calls]
-Relax may reorder and drop pure calls. Calls that draw random numbers, or are run for their effect, get the result of the
-one before as an extra argument, and the last one's result is a result of the function: they run in FX order, each once.
+Relax may reorder and drop pure calls. Calls that draw random numbers, or are run for their effect, get the result of
+the one before as an extra argument, and the last one's result is a result of the function: they run in FX order, each
+once.
 
 Note [Results own their memory]
-A kernel that only copies (clone, x * 1) may be turned into a view of its input where its result stays inside the function
-(RewriteDataflowReshape). A result that leaves it must not share memory with an input that is written later, with a constant
-or with another result; so each leaves through a variable of its own outside the dataflow block, which that pass spares.
+A kernel that only copies (clone, x * 1) may be turned into a view of its input where its result stays inside the
+function (RewriteDataflowReshape). A result that leaves it must not share memory with an input that is written later,
+with a constant or with another result; so each leaves through a variable of its own outside the dataflow block, which
+that pass spares.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Options:
     not_native: Mapping[str, str] = field(default_factory=dict)  # nodes that TVM failed to compile, each with why
 
 
-def translate(graph: CapturedGraph, options: Options = Options()) -> Translation:  # noqa: B008  # frozen
+def translate(graph: CapturedGraph, options: Options = Options()) -> Translation:  # frozen
     """Translates a captured graph.
 
     Nodes without a native or library lowering run in ATen, each with its reason; under `fallback="error"` that raises
@@ -118,7 +120,8 @@ class Translator:
             self.builder.emit_func_output(relax.Tuple(returned))
         known = {s.symbol for s in sources}
         for expr in self.scalars:
-            if unknown := getattr(expr, "free_symbols", set()) - known:
+            unknown: set[Any] = getattr(expr, "free_symbols", set()) - known
+            if unknown:
                 raise self.cannot(f"the value of {sorted(map(str, unknown))} is not among the graph's inputs")
         # See Note [Results own their memory].
         compiled = relax.transform.CanonicalizeBindings()(self.builder.get())
@@ -235,7 +238,9 @@ class Translator:
             self._convert(node)
         except Refusal as refusal:
             self._fall_back(node, refusal)
-        except Exception as error:  # a fault of a converter, or of TVM: this node runs in ATen, the others as they would
+        except (
+            Exception
+        ) as error:  # a fault of a converter, or of TVM: this node runs in ATen, the others as they would
             if self.options.on_compile_error == "raise" or isinstance(error, CannotTranslate):
                 raise
             self._fall_back(node, Refusal(ReasonKind.COMPILE, f"{type(error).__name__}: {last_line(error)}"))
@@ -289,7 +294,11 @@ class Translator:
         if node.target in views.VIEW_OPS:
             self.env[node] = self._view(node, converter, args)
         else:
-            if len(fakes) == 1 and isinstance(self.fake, torch.Tensor) and is_empty(self.whole_graph_dims(self.fake.shape)):
+            if (
+                len(fakes) == 1
+                and isinstance(self.fake, torch.Tensor)
+                and is_empty(self.whole_graph_dims(self.fake.shape))
+            ):
                 result: Value = self.empty(self.fake)
             else:
                 result = converter.function(self, *args)
@@ -368,8 +377,14 @@ class Translator:
         if len(shape) != len(expected) or not all(map(self.symbols.equal, shape, expected)):
             raise Refusal(ReasonKind.TYPE_CHECK, f"shape {list(map(str, shape))} instead of {list(map(str, expected))}")
         place = None
-        if node.target not in views.VIEW_OPS and dense_order(fake) == tuple(range(fake.dim())) and not is_empty(expected):
-            place = Place(Root(value.var, fake.storage_offset()), tuple(fake.shape), tuple(fake.stride()), 0, whole=True)
+        if (
+            node.target not in views.VIEW_OPS
+            and dense_order(fake) == tuple(range(fake.dim()))
+            and not is_empty(expected)
+        ):
+            place = Place(
+                Root(value.var, fake.storage_offset()), tuple(fake.shape), tuple(fake.stride()), 0, whole=True
+            )
         return TensorValue(value.var, expected, value.dtype, place)
 
     # ---- what converters use ----
@@ -387,7 +402,9 @@ class Translator:
         """One native result: `function(*te_tensors, *args)` returns a te.Tensor."""
         return self.wrap(self.emit(function, [t.var for t in tensors], *args))
 
-    def compute_many(self, function: Callable[..., Any], tensors: Sequence[TensorValue], *args: Any) -> tuple[TensorValue, ...]:
+    def compute_many(
+        self, function: Callable[..., Any], tensors: Sequence[TensorValue], *args: Any
+    ) -> tuple[TensorValue, ...]:
         """Several native results of one kernel: `function` returns a list of at least two te.Tensors."""
         var = self.emit(function, [t.var for t in tensors], *args)
         count = len(var.ty.fields)
@@ -403,6 +420,7 @@ class Translator:
 
     def refuse(self, kind: ReasonKind, detail: str = "") -> Refusal:
         return Refusal(kind, detail)
+
 
 #: Ops without effect here: Dynamo's guards have checked what they check.
 _CHECKED_BY_GUARDS = frozenset(
@@ -442,4 +460,3 @@ def last_line(error: BaseException) -> str:
 
 def _plain(size: Any) -> Any:
     return int(size) if isinstance(size, tvm.tirx.IntImm) else size
-

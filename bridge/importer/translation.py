@@ -1,7 +1,7 @@
 """What the importer hands on: a Relax module and the plan by which the runtime feeds it and reads it.
 
-Sizes that depend on symbols are never computed twice: each distinct expression has a number in `Translation.scalars`, the
-runtime evaluates them all once a call, and plans refer to them as `ScalarRef`.
+Sizes that depend on symbols are never computed twice: each distinct expression has a number in `Translation.scalars`,
+the runtime evaluates them all once a call, and plans refer to them as `ScalarRef`.
 """
 
 from __future__ import annotations

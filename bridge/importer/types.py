@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 import torch
 import tvm
-from tvm import relax, tirx
+from tvm import tirx
 
 from .. import torch_api
 
@@ -48,8 +48,8 @@ def opmath(dtype: str) -> str:
 def accumulator(dtype: str) -> str:
     """The dtype in which sums of `dtype` values accumulate.
 
-    ATen accumulates halves in float32 and sums float32 by pairwise blocks; a running float64 sum is at least as accurate
-    as those and needs no second pass.
+    ATen accumulates halves in float32 and sums float32 by pairwise blocks; a running float64 sum is at least as
+    accurate as those and needs no second pass.
     """
     if dtype in ("float16", "bfloat16", "float32", "float64"):
         return "float64"

@@ -18,7 +18,9 @@ class Root:
     var: relax.Var  # row-major over the dims in memory order
     offset: Any = 0  # storage offset of its FakeTensor
     input: int | None = None  # number of the graph input that it is
-    dense: bool = True  # False: an input that enters the function as a contiguous copy; only the runtime sees its layout
+    dense: bool = (
+        True  # False: an input that enters the function as a contiguous copy; only the runtime sees its layout
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,5 @@ _NAMES = (
 
 #: See Note [Roots and places] in translate.py.
 VIEW_OPS = frozenset(
-    op
-    for name in _NAMES
-    if (op := overload(f"aten.{name}" if "." in name else f"aten.{name}.default")) is not None
+    op for name in _NAMES if (op := overload(f"aten.{name}" if "." in name else f"aten.{name}.default")) is not None
 )

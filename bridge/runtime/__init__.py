@@ -1,1 +1,1 @@
-"""The calling convention around a compiled graph: layouts, aliasing, mutation, symbolic sizes, calls into ATen, errors."""
+"""The calling convention around a compiled graph: layouts, aliasing, mutation, symbolic sizes, ATen calls, errors."""

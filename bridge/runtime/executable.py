@@ -1,8 +1,9 @@
 """A compiled graph as a function from tensors to tensors with eager's strides, aliasing and mutation.
 
 Note [Memory and sizes]
-TVM's pooled allocator keeps a block of every size that it ever served. A graph with symbolic sizes that sees many distinct
-sizes would grow without end; so a count of distinct sizes is kept, and past a bound the pool's free blocks are given back.
+TVM's pooled allocator keeps a block of every size that it ever served. A graph with symbolic sizes that sees many
+distinct sizes would grow without end; so a count of distinct sizes is kept, and past a bound the pool's free blocks are
+given back.
 """
 
 from __future__ import annotations
@@ -18,22 +19,10 @@ import tvm_ffi
 from tvm import relax
 
 from .. import torch_api
-from ..importer.translation import (
-    FromConstant,
-    FromFunction,
-    FromInput,
-    FromScalar,
-    OpaqueParam,
-    OutputPlan,
-    ScalarParam,
-    ScalarRef,
-    Strided,
-    SymbolSource,
-    TensorParam,
-    Translation,
-)
+from ..importer.translation import OpaqueParam, Param, ScalarParam, SymbolSource, Translation
 from ..schemas import GraphRecord
-from .sites import Frame, Holder, build_site, current, for_vm, view_of
+from .plans import Holder, Scalars, output_reader
+from .sites import Frame, build_site, current, for_vm, memory_order
 
 #: Distinct sets of sizes after which the pool's free blocks are given back.
 SIZES_KEPT = 8
@@ -45,8 +34,8 @@ _distinct_lock = threading.Lock()
 class Executable:
     """Runs one compiled graph. Calls from several threads are safe: each thread has a virtual machine of its own.
 
-    `executable(args)` takes the graph's inputs as one list, which it empties (AOTAutograd's boxed convention), and returns the
-    list of outputs. Raises what the kernels and ATen calls raise (IndexError for an index out of range).
+    `executable(args)` takes the graph's inputs as one list, which it empties (AOTAutograd's boxed convention), and
+    returns the list of outputs. Raises what the kernels and ATen calls raise (IndexError for an index out of range).
     """
 
     def __init__(self, translation: Translation, executable: Any, record: GraphRecord):
@@ -59,15 +48,12 @@ class Executable:
         self._sites = [build_site(site) for site in translation.sites]
         self._symbol_readers = [_symbol_reader(s) for s in translation.sources]
         self._symbol_count = len(translation.symbols)
-        self._integer_positions = [
-            i for i, s in enumerate(translation.sources) if s.symbol in set(translation.symbols)
-        ]
+        self._integer_positions = [i for i, s in enumerate(translation.sources) if s.symbol in set(translation.symbols)]
         self._evaluate = _evaluator(translation)
-        self._params = translation.params
-        self._outputs = translation.outputs
-        self._mutations = translation.mutations
-        self._relaid = _inputs_read_by_layout(translation)
-        self._input_strides: dict[int, Strided] = {}
+        self._feeds = [_feed(param) for param in translation.params]
+        self._writes = [(m.index, output_reader(m.source)) for m in translation.mutations]
+        self._outputs = [output_reader(plan) for plan in translation.outputs]
+        self._result_numbers = range(translation.result_count)
 
     def _function(self) -> Any:
         function = getattr(self._threads, "function", None)
@@ -86,25 +72,16 @@ class Executable:
         if self._symbol_count:
             _bound_memory(id(self), tuple(values))
         call_args: list[Any] = [values[i] for i in self._integer_positions]
-        for param in self._params:
-            if isinstance(param, TensorParam):
-                tensor = inputs[param.index]
-                prepared = for_vm(tensor, param.order)
-                if prepared.data_ptr() != tensor.data_ptr() and not param.empty:
-                    self.record.copies += 1
-                call_args.append(prepared)
-            elif isinstance(param, ScalarParam):
-                call_args.append(torch.tensor(float(scalars[param.scalar.index]), dtype=torch.float64))
-            elif isinstance(param, OpaqueParam):
-                call_args.append(Holder(inputs[param.index]))
+        record = self.record
+        for feed in self._feeds:
+            call_args.append(feed(inputs, scalars, record))
         results = self._run(call_args, scalars)
         del call_args
-        self.record.runs += 1
-        for mutation in self._mutations:
-            value = self._output(mutation.source, inputs, results, scalars)
+        record.runs += 1
+        for index, read_value in self._writes:
             with torch.no_grad():
-                inputs[mutation.index].copy_(value)
-        return [self._output(plan, inputs, results, scalars) for plan in self._outputs]
+                inputs[index].copy_(read_value(inputs, results, scalars))
+        return [read(inputs, results, scalars) for read in self._outputs]
 
     def _run(self, call_args: list[Any], scalars: tuple[Any, ...]) -> list[Any]:
         frame = Frame(self._sites, scalars)
@@ -121,29 +98,33 @@ class Executable:
             raise _translated(error) from None
         finally:
             current.frame = previous
-        results = list(returned) if isinstance(returned, tvm_ffi.Array) else [returned]
+        results = [_item(returned, i) for i in self._result_numbers]
         # Without a torch tensor among the arguments the machine answers with tensors of its own.
         return [torch.from_dlpack(r) if isinstance(r, tvm_ffi.Tensor) else r for r in results]
 
-    def _output(self, plan: OutputPlan, inputs: list[Any], results: list[Any], scalars: tuple[Any, ...]) -> Any:
-        if isinstance(plan, FromFunction):
-            value = results[plan.index]
-            if plan.opaque:
-                return value.value if isinstance(value, Holder) else value
-            if plan.view is None:
-                return value
-            if plan.relayout:
-                return _relaid(value, plan.view, scalars)
-            return view_of(value, plan.view, scalars)
-        if isinstance(plan, FromInput):
-            tensor = inputs[plan.index]
-            if plan.view is None:
-                return tensor
-            return view_of(tensor, plan.view, scalars, tensor.storage_offset())
-        if isinstance(plan, FromScalar):
-            return scalars[plan.scalar.index]
-        assert isinstance(plan, FromConstant)
-        return plan.value
+
+#: Item of a TVM array: the array's own `[]` takes five times as long.
+_item = tvm_ffi.get_global_func("ffi.ArrayGetItem")
+
+
+def _feed(param: Param) -> Callable[[list[Any], Scalars, GraphRecord], Any]:
+    """The function that makes one argument of the Relax function."""
+    if isinstance(param, ScalarParam):
+        scalar = param.scalar.index
+        return lambda inputs, scalars, record: torch.tensor(float(scalars[scalar]), dtype=torch.float64)
+    index = param.index
+    if isinstance(param, OpaqueParam):
+        return lambda inputs, scalars, record: Holder(inputs[index])
+    order, empty = memory_order(param.order), param.empty
+
+    def feed(inputs: list[Any], scalars: Scalars, record: GraphRecord) -> torch.Tensor:
+        tensor = inputs[index]
+        prepared = for_vm(tensor, order)
+        if prepared is not tensor and not empty and prepared.data_ptr() != tensor.data_ptr():
+            record.copies += 1
+        return prepared
+
+    return feed
 
 
 def _translated(error: BaseException) -> BaseException:
@@ -190,20 +171,3 @@ def _evaluator(translation: Translation) -> Callable[[list[Any]], tuple[Any, ...
     source = f"lambda {', '.join(names)}: ({body},)"
     function = eval(source, {"math": math, "torch": torch})  # printed from sympy expressions of sizes
     return lambda values: function(*values)
-
-
-def _inputs_read_by_layout(translation: Translation) -> frozenset[int]:
-    return frozenset(p.index for p in translation.outputs if isinstance(p, FromInput) and p.view is not None)
-
-
-def _relaid(value: torch.Tensor, view: Strided, scalars: tuple[Any, ...]) -> torch.Tensor:
-    """A copy of a row-major tensor in the layout of `view`; dims of stride 0 keep one element."""
-    size = [s if not isinstance(s, ScalarRef) else scalars[s.index] for s in view.size]
-    stride = [s if not isinstance(s, ScalarRef) else scalars[s.index] for s in view.stride]
-    narrowed = value
-    for dim, step in enumerate(stride):
-        if step == 0 and size[dim] > 1:
-            narrowed = narrowed.narrow(dim, 0, 1)
-    target = torch.empty_strided(narrowed.shape, stride, dtype=value.dtype)
-    target.copy_(narrowed)
-    return target.as_strided(size, stride)

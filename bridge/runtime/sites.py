@@ -1,4 +1,4 @@
-"""The Python side of calls into ATen: one function a call site, and the packed function through which TVM reaches them."""
+"""The Python side of calls into ATen: a function for each call site, and the packed function that TVM calls."""
 
 from __future__ import annotations
 
@@ -11,18 +11,10 @@ import torch.utils._pytree as pytree
 import tvm_ffi
 
 from ..importer.sites import SITE_FUNCTION
-from ..importer.translation import CallSite, ScalarRef, SiteResult, Strided, TensorArg
+from ..importer.translation import CallSite, ScalarRef, SiteResult, TensorArg
+from .plans import Holder, Scalars, held, viewer
 
 SiteFunction = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
-
-
-class Holder:
-    """Carries a value that TVM cannot type through the virtual machine, as an opaque Python object."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any):
-        self.value = value
 
 
 class Frame:
@@ -56,35 +48,14 @@ def _dispatch(site: int, *args: Any) -> Any:
 tvm_ffi.register_global_func(SITE_FUNCTION, _dispatch, override=True)
 
 
-def _number(value: Any, scalars: tuple[Any, ...]) -> Any:
-    return scalars[value.index] if isinstance(value, ScalarRef) else value
-
-
-def view_of(tensor: torch.Tensor, view: Strided, scalars: tuple[Any, ...], base: int = 0) -> torch.Tensor:
-    """The view of `tensor` that `view` describes; `base` is added to its offset."""
-    return tensor.as_strided(
-        tuple(_number(s, scalars) for s in view.size),
-        tuple(_number(s, scalars) for s in view.stride),
-        _number(view.offset, scalars) + base,
-    )
-
-
-def _reader(arg: TensorArg) -> Callable[[tuple[Any, ...], tuple[Any, ...]], Any]:
-    position, view = arg.position, arg.view
+def _reader(arg: TensorArg) -> Callable[[tuple[Any, ...], Scalars], Any]:
+    position = arg.position
     if arg.opaque:
-
-        def opaque(args: tuple[Any, ...], _: tuple[Any, ...]) -> Any:
-            value = args[position]
-            return value.value if isinstance(value, Holder) else value
-
-        return opaque
-    if view is None:
+        return lambda args, _: held(args[position])
+    if arg.view is None:
         return lambda args, _: torch.from_dlpack(args[position])
-    static = not any(isinstance(n, ScalarRef) for n in (*view.size, *view.stride, view.offset))
-    if static:
-        size, stride, offset = view.size, view.stride, view.offset
-        return lambda args, _: torch.from_dlpack(args[position]).as_strided(size, stride, offset)
-    return lambda args, scalars: view_of(torch.from_dlpack(args[position]), view, scalars)
+    view = viewer(arg.view)
+    return lambda args, scalars: view(torch.from_dlpack(args[position]), scalars)
 
 
 def _compact(tensor: torch.Tensor) -> torch.Tensor:
@@ -97,16 +68,21 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def for_vm(tensor: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
-    """A tensor as the virtual machine takes it: dims in memory order, contiguous, no lazy negation."""
+    """A tensor as the machine takes it: dims in memory order (None: as they are), contiguous, not lazily negated."""
     if tensor.requires_grad:
         tensor = tensor.detach()
+    if order is not None:
+        tensor = tensor.permute(order)
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
-    if order is not None and tensor.dim() > 1:
-        tensor = tensor.permute(order)
     if not tensor.is_contiguous():
         tensor = tensor.contiguous()
     return _compact(tensor) if tensor.numel() == 0 else tensor
+
+
+def memory_order(order: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The order to permute to; None where nothing is to be permuted."""
+    return None if order is None or order == tuple(range(len(order))) else order
 
 
 def build_site(site: CallSite) -> SiteFunction:
@@ -130,12 +106,13 @@ def build_site(site: CallSite) -> SiteFunction:
         if not fresh:
             outputs = _unshared(outputs, values)
         handed = [
-            None if result is None else _hand_over(value, result) for value, result in zip(outputs, results, strict=False)
+            None if result is None else _hand_over(value, result)
+            for value, result in zip(outputs, results, strict=False)
         ]
         return handed[0] if single else handed
 
     if single and fresh and not site.kwargs and results[0] is not None and not results[0].opaque:
-        order = results[0].order
+        order = memory_order(results[0].order)
         if isinstance(site.args, tuple) and all(not isinstance(a, list | tuple | dict) for a in site.args):
 
             def run_simple(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
@@ -146,11 +123,11 @@ def build_site(site: CallSite) -> SiteFunction:
 
 
 def _hand_over(value: Any, result: SiteResult) -> Any:
-    return Holder(value) if result.opaque else for_vm(value, result.order)
+    return Holder(value) if result.opaque else for_vm(value, memory_order(result.order))
 
 
 def _unshared(outputs: list[Any], inputs: list[Any]) -> list[Any]:
-    """Results that share memory with an argument are copied: TVM may reuse an argument's memory after its last reader."""
+    """Copies results that share memory with an argument: TVM may reuse an argument's memory after its last reader."""
     taken = {_memory(t) for t in inputs if isinstance(t, torch.Tensor)}
     return [
         o.clone() if isinstance(o, torch.Tensor) and o.layout == torch.strided and _memory(o) in taken else o

@@ -34,7 +34,7 @@ class Tolerance:
 def agree(
     program: Program,
     *,
-    tolerance: Tolerance = Tolerance(),  # noqa: B008  # frozen
+    tolerance: Tolerance = Tolerance(),  # frozen
     fallbacks: Collection[str] = (),
     strides: bool = True,
     seed: int = 0,
@@ -108,7 +108,9 @@ def _difference(a: Any, b: Any, tolerance: Tolerance, strides: bool) -> str:
     if type(a) is not type(b):
         return f"{b!r} ({type(b).__name__}) instead of {a!r} ({type(a).__name__})"
     if not isinstance(a, torch.Tensor):
-        same = a == b or (isinstance(a, float) and abs(a - b) <= tolerance.atol + tolerance.rtol * abs(a)) or a != a != b
+        same = (
+            a == b or (isinstance(a, float) and abs(a - b) <= tolerance.atol + tolerance.rtol * abs(a)) or a != a != b
+        )
         return "" if same else f"{b!r} instead of {a!r}"
     for what in ("dtype", "shape", "requires_grad", "is_leaf"):
         if getattr(a, what) != getattr(b, what):

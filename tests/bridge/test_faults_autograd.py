@@ -1,4 +1,4 @@
-"""Autograd around a compiled graph: retained graphs, order of calls, hooks, custom functions, checkpoints, transforms."""
+"""Autograd around a compiled graph: retained graphs, order of calls, hooks, custom functions, checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strides, aliases, storage offsets, mutations and empty tensors: what the caller gets lies in memory as eager's does."""
+"""Strides, aliases, storage offsets, writes and empty tensors: what the caller gets lies in memory as eager's does."""
 
 from __future__ import annotations
 
@@ -235,7 +235,11 @@ def overlapping_inputs(compile: Compile) -> dict[str, Any]:
 
     g = compile(f)
     windows = base.as_strided((4, 3), (2, 1))
-    return {"y": g(base[:5], base[2:7]), "windows": g(windows, windows.flip(1)), "expanded": g(base[:1].expand(6), base[:6])}
+    return {
+        "y": g(base[:5], base[2:7]),
+        "windows": g(windows, windows.flip(1)),
+        "expanded": g(base[:1].expand(6), base[:6]),
+    }
 
 
 @program
@@ -255,7 +259,12 @@ def negated_and_conjugated_views(compile: Compile) -> dict[str, Any]:
     z = torch.view_as_complex(torch.randn(4, 2))
     imag = z.conj().imag
     f = compile(lambda t: t * 2 + 1)
-    return {"is_neg": imag.is_neg(), "y": f(imag), "plain": f(torch.randn(4)), "t": f(torch._neg_view(torch.randn(3, 2)).t())}
+    return {
+        "is_neg": imag.is_neg(),
+        "y": f(imag),
+        "plain": f(torch.randn(4)),
+        "t": f(torch._neg_view(torch.randn(3, 2)).t()),
+    }
 
 
 @program
@@ -271,7 +280,17 @@ def zero_strided_parameters(compile: Compile) -> dict[str, Any]:
 def empty_tensors(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x @ w
-        return y, y.sum(), y.sum(0), torch.cat([x, x.new_ones(1, 3)]), x.softmax(1), y.reshape(0), x[:, :0], y.mean(1), x.t() * 2
+        return (
+            y,
+            y.sum(),
+            y.sum(0),
+            torch.cat([x, x.new_ones(1, 3)]),
+            x.softmax(1),
+            y.reshape(0),
+            x[:, :0],
+            y.mean(1),
+            x.t() * 2,
+        )
 
     x = torch.randn(0, 3, requires_grad=True)
     w = torch.randn(3, 2, requires_grad=True)
@@ -283,7 +302,15 @@ def empty_tensors(compile: Compile) -> dict[str, Any]:
 @program
 def empty_inner_dims(compile: Compile) -> dict[str, Any]:
     def f(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return a @ b, a.sum(1), a.prod(1), a.transpose(0, 1), torch.cat([a, a], 1), (a * 2).any(1), a.unsqueeze(2).expand(2, 0, 5)
+        return (
+            a @ b,
+            a.sum(1),
+            a.prod(1),
+            a.transpose(0, 1),
+            torch.cat([a, a], 1),
+            (a * 2).any(1),
+            a.unsqueeze(2).expand(2, 0, 5),
+        )
 
     a, b = torch.randn(2, 0, requires_grad=True), torch.randn(0, 3)
     ys = compile(f)(a, b)
@@ -294,7 +321,17 @@ def empty_inner_dims(compile: Compile) -> dict[str, Any]:
 @program
 def zero_dim_tensors(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x * y, x.expand(3), x.reshape(1, 1), x.sum(0), x.softmax(0), x.max(), x.unsqueeze(0), torch.stack([x, y]), x + 1
+        return (
+            x * y,
+            x.expand(3),
+            x.reshape(1, 1),
+            x.sum(0),
+            x.softmax(0),
+            x.max(),
+            x.unsqueeze(0),
+            torch.stack([x, y]),
+            x + 1,
+        )
 
     x, y = torch.tensor(1.5, requires_grad=True), torch.tensor(2.5)
     ys = compile(f)(x, y)
@@ -335,7 +372,13 @@ def inputs_written(compile: Compile) -> dict[str, Any]:
     g = compile(f)
     versions = [t._version for t in (x, y, z)]
     out = [g(x, y, z), g(x, y, z)]
-    return {"out": out, "x": x, "y": y, "z": seen(z), "told": [t._version > v for t, v in zip((x, y, z), versions, strict=True)]}
+    return {
+        "out": out,
+        "x": x,
+        "y": y,
+        "z": seen(z),
+        "told": [t._version > v for t, v in zip((x, y, z), versions, strict=True)],
+    }
 
 
 @program

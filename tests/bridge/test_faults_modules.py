@@ -86,7 +86,9 @@ def whole_step_outside(compile: Compile) -> dict[str, Any]:
 
 @program
 def attention_of_every_kind(compile: Compile) -> dict[str, Any]:
-    def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def f(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, keep: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         sdpa = F.scaled_dot_product_attention
         return (
             sdpa(q, k, v), sdpa(q, k, v, is_causal=True), sdpa(q, k, v, attn_mask=bias), sdpa(q, k, v, attn_mask=keep),
@@ -206,15 +208,18 @@ def containers(compile: Compile) -> dict[str, Any]:
     (output.logits.sum() + pair.left + nested["b"]["c"].sum() + nested["a"][0]).backward()
     return {
         "types": [type(v).__name__ for v in (output, pair, nested, nested["b"])], "count": output.count,
-        "all": [output.logits, list(output.hidden), pair.left, pair.right, nested["a"], nested["b"]["c"]], "grad": x.grad,
+        "all": [output.logits, list(output.hidden), pair.left, pair.right, nested["a"], nested["b"]["c"]],
+        "grad": x.grad,
     }  # fmt: skip
 
 
 @program
 def convolutions(compile: Compile) -> dict[str, Any]:
     net = nn.Sequential(
-        nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=2), nn.ReLU(), nn.ConvTranspose2d(8, 4, 3, stride=2, padding=1, output_padding=1),
-        nn.GELU(), nn.Conv2d(4, 4, 3, dilation=2, padding="same", padding_mode="reflect"), nn.MaxPool2d(2), nn.Flatten(), nn.LazyLinear(3),
+        nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=2), nn.ReLU(),
+        nn.ConvTranspose2d(8, 4, 3, stride=2, padding=1, output_padding=1),
+        nn.GELU(), nn.Conv2d(4, 4, 3, dilation=2, padding="same", padding_mode="reflect"), nn.MaxPool2d(2),
+        nn.Flatten(), nn.LazyLinear(3),
     )  # fmt: skip
     x = torch.randn(2, 4, 8, 8, requires_grad=True)
     net(x)

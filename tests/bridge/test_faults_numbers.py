@@ -1,4 +1,4 @@
-"""Values at the edges: promotion, accumulation, NaN, infinity, wrapped integers, indices of every kind, second outputs."""
+"""Values at the edges: promotion, accumulation, NaN, infinity, wrapped integers, indices, second outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ FALLBACKS = {
     },
     "sorts_and_their_indices": {"aten.cummax.default", "aten.cummin.default"},
     "ties": {"aten.cummax.default"},
-    "bool_mask_index": {"aten.index_put.default", "aten.masked_scatter.default", "aten.masked_scatter_backward.default"},
+    "bool_mask_index": {
+        "aten.index_put.default", "aten.masked_scatter.default", "aten.masked_scatter_backward.default",
+    },
     "large_integers": {"aten.__rshift__.Scalar"},
 }  # fmt: skip
 
@@ -43,22 +45,48 @@ ODD = [0.0, -0.0, 1.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e-40, 3
 
 @program
 def promotion(compile: Compile) -> dict[str, Any]:
-    def f(i: torch.Tensor, b: torch.Tensor, h: torch.Tensor, x: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def f(
+        i: torch.Tensor, b: torch.Tensor, h: torch.Tensor, x: torch.Tensor, z: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         return (
-            i + b, i / 2, i // 2, i * 1.5, b + b, b * 2, h + x, h + z, h * 2.0, i + h, x + 1, i % 3, -i, b & (i > 0), i**2,
-            torch.where(b, i, x), torch.where(b, h, 0.0), i.float() @ x.view(4, 1), i.sum(), b.sum(), i.to(torch.uint8).sum(),
-            i.mean(dtype=torch.float64), torch.cat([i, x]), torch.stack([h.double(), x.double()]), i.bool().any(), h.sum(),
+            i + b, i / 2, i // 2, i * 1.5, b + b, b * 2, h + x, h + z, h * 2.0, i + h, x + 1, i % 3, -i, b & (i > 0),
+            i**2,
+            torch.where(b, i, x), torch.where(b, h, 0.0), i.float() @ x.view(4, 1), i.sum(), b.sum(),
+            i.to(torch.uint8).sum(),
+            i.mean(dtype=torch.float64), torch.cat([i, x]), torch.stack([h.double(), x.double()]), i.bool().any(),
+            h.sum(),
         )  # fmt: skip
 
     i = torch.tensor([-3, 0, 2, 7], dtype=torch.int32)
-    args = i, torch.tensor([True, False, True, True]), torch.randn(4).half(), torch.randn(4), torch.tensor(2.0, dtype=torch.float64)
+    args = (
+        i,
+        torch.tensor([True, False, True, True]),
+        torch.randn(4).half(),
+        torch.randn(4),
+        torch.tensor(2.0, dtype=torch.float64),
+    )
     return {"ys": compile(f)(*args)}
 
 
 @program
 def large_integers(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x + 1, x * 3, x // 7, x % 7, x >> 3, x.cumsum(0), x.sum(), s + s, s * 2, x == 2**53 + 1, x ^ 1, x.abs(), s.sum(), s.prod()
+        return (
+            x + 1,
+            x * 3,
+            x // 7,
+            x % 7,
+            x >> 3,
+            x.cumsum(0),
+            x.sum(),
+            s + s,
+            s * 2,
+            x == 2**53 + 1,
+            x ^ 1,
+            x.abs(),
+            s.sum(),
+            s.prod(),
+        )
 
     x = torch.tensor([2**53 + 1, 2**62, -(2**62) - 5, 2**63 - 1, -(2**63)])
     return {"ys": compile(f)(x, torch.tensor([100, 127, -128, 50], dtype=torch.int8))}
@@ -68,10 +96,14 @@ def large_integers(compile: Compile) -> dict[str, Any]:
 def odd_floats(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (
-            x.relu(), x.clamp(-1, 2), torch.maximum(x, y), torch.minimum(x, y), x.max(), x.min(0), x.amax(0), x.argmax(), x.round(),
-            x.sign(), x.isnan(), x.isinf(), x == y, x < y, x.sum(), x.softmax(0), x.logsumexp(0), x.sqrt(), x.exp(), x.log(),
-            x.reciprocal(), x / y, x.floor(), x.trunc(), torch.fmod(x, 2.0), x % 2.0, x.nan_to_num(), x.sigmoid(), x.tanh(),
-            torch.fmax(x, y), x.cumsum(0), x.abs(), x.sort(), torch.copysign(x, y), torch.hypot(x, y), x.erf(), F.silu(x),
+            x.relu(), x.clamp(-1, 2), torch.maximum(x, y), torch.minimum(x, y), x.max(), x.min(0), x.amax(0),
+            x.argmax(), x.round(),
+            x.sign(), x.isnan(), x.isinf(), x == y, x < y, x.sum(), x.softmax(0), x.logsumexp(0), x.sqrt(), x.exp(),
+            x.log(),
+            x.reciprocal(), x / y, x.floor(), x.trunc(), torch.fmod(x, 2.0), x % 2.0, x.nan_to_num(), x.sigmoid(),
+            x.tanh(),
+            torch.fmax(x, y), x.cumsum(0), x.abs(), x.sort(), torch.copysign(x, y), torch.hypot(x, y), x.erf(),
+            F.silu(x),
         )  # fmt: skip
 
     x = torch.tensor(ODD)
@@ -85,9 +117,11 @@ def what_a_simplifier_must_not_do(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         zero = torch.zeros(())
         return (
-            x * 0.0, 0.0 / x, torch.zeros(12) * x, x * False, x * zero, torch.full((12,), 0.0) / x, x - x, x / x, x != x, x == x,
+            x * 0.0, 0.0 / x, torch.zeros(12) * x, x * False, x * zero, torch.full((12,), 0.0) / x, x - x, x / x,
+            x != x, x == x,
             ~(x < 0), ~(x < y), torch.logical_not(x >= y), ~(x == x), (x < y) | (x >= y), (x <= y) & (x > y), x * -0.0,
-            torch.where(~(x > 0), 1.0, 2.0), torch.where(x <= x, 1, 0), (x * 1 == x).all(), x.double() * 0.0, x.half() * 0.0,
+            torch.where(~(x > 0), 1.0, 2.0), torch.where(x <= x, 1, 0), (x * 1 == x).all(), x.double() * 0.0,
+            x.half() * 0.0,
             x.to(torch.bfloat16) != x.to(torch.bfloat16),
         )  # fmt: skip
 
@@ -99,7 +133,17 @@ def what_a_simplifier_must_not_do(compile: Compile) -> dict[str, Any]:
 @program
 def gradients_at_odd_floats(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor) -> torch.Tensor:
-        parts = x.relu(), x.abs(), x.clamp(-1, 1), x.sqrt(), F.leaky_relu(x), F.elu(x), F.hardtanh(x), F.softplus(x), F.gelu(x)
+        parts = (
+            x.relu(),
+            x.abs(),
+            x.clamp(-1, 1),
+            x.sqrt(),
+            F.leaky_relu(x),
+            F.elu(x),
+            F.hardtanh(x),
+            F.softplus(x),
+            F.gelu(x),
+        )
         return sum(p.nan_to_num(0, 0, 0).sum() for p in parts) + x.max() + x.norm() * 0
 
     x = torch.tensor(ODD, requires_grad=True)
@@ -112,7 +156,16 @@ def gradients_at_odd_floats(compile: Compile) -> dict[str, Any]:
 @program
 def ties(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x.max(1), x.amax(1), x.max(), x.min(0), x.argmax(1), x.topk(2, 1).values, torch.maximum(x, x.flip(0)), x.cummax(1)
+        return (
+            x.max(1),
+            x.amax(1),
+            x.max(),
+            x.min(0),
+            x.argmax(1),
+            x.topk(2, 1).values,
+            torch.maximum(x, x.flip(0)),
+            x.cummax(1),
+        )
 
     x = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]], requires_grad=True)
     ys = compile(f)(x)
@@ -134,8 +187,10 @@ def float64_stays_float64(compile: Compile) -> dict[str, Any]:
 def indices(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (
-            x[i], x[i, j], x[:, j], x[i[:, None], j], x[i, :, j], x[..., i], x[-1, 1:, None], x[i, 0], x[0, i], x[None, i],
-            x[torch.tensor([[0, -1], [1, 1]])], x.index_select(1, i % 3), x.gather(0, i.view(1, 1, 4).expand(2, 3, 4) % 2), x[1:, ..., -2:],
+            x[i], x[i, j], x[:, j], x[i[:, None], j], x[i, :, j], x[..., i], x[-1, 1:, None], x[i, 0], x[0, i],
+            x[None, i],
+            x[torch.tensor([[0, -1], [1, 1]])], x.index_select(1, i % 3),
+            x.gather(0, i.view(1, 1, 4).expand(2, 3, 4) % 2), x[1:, ..., -2:],
         )  # fmt: skip
 
     x = torch.randn(3, 3, 4, requires_grad=True)
@@ -168,7 +223,9 @@ def index_writes(compile: Compile) -> dict[str, Any]:
 @program
 def scatter_reductions(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(x.scatter_reduce(0, i, v, r, include_self=s) for r in ("sum", "prod", "mean", "amax") for s in (True, False))
+        return tuple(
+            x.scatter_reduce(0, i, v, r, include_self=s) for r in ("sum", "prod", "mean", "amax") for s in (True, False)
+        )
 
     x, v = torch.randn(4, requires_grad=True), torch.randn(6, requires_grad=True)
     ys = compile(f)(x, torch.tensor([0, 1, 1, 3, 3, 3]), v)
@@ -202,17 +259,29 @@ def embeddings(compile: Compile) -> dict[str, Any]:
 
 @program
 def norms_and_their_statistics(compile: Compile) -> dict[str, Any]:
-    net = nn.ModuleList([nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True, track_running_stats=True)])
+    net = nn.ModuleList(
+        [nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True, track_running_stats=True)]
+    )
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(m(x) for m in net) + (F.layer_norm(x, x.shape[2:]), F.rms_norm(x, (5,)), F.local_response_norm(x, 2))
+        return tuple(m(x) for m in net) + (
+            F.layer_norm(x, x.shape[2:]),
+            F.rms_norm(x, (5,)),
+            F.local_response_norm(x, 2),
+        )
 
     x = torch.randn(3, 4, 5, 5, requires_grad=True)
     ys = compile(f)(x)
     sum((y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum() for y in ys).backward()
     stats = torch.var_mean(x.detach(), 1), torch.std_mean(x.detach())
     found = compile(lambda x: (torch.var_mean(x, 1), torch.std_mean(x)))(x.detach())
-    return {"ys": ys, "x": x.grad, **grads(net), **{n: b.clone() for n, b in net.named_buffers()}, "stats": [seen(s) for p in (found, stats) for q in p for s in q]}
+    return {
+        "ys": ys,
+        "x": x.grad,
+        **grads(net),
+        **{n: b.clone() for n, b in net.named_buffers()},
+        "stats": [seen(s) for p in (found, stats) for q in p for s in q],
+    }
 
 
 class Each(nn.Module):
@@ -228,7 +297,9 @@ class Each(nn.Module):
 
 @program
 def batch_norm_without_statistics_or_weights(compile: Compile) -> dict[str, Any]:
-    net = nn.ModuleList([nn.BatchNorm1d(4, momentum=0.3), nn.BatchNorm1d(4, track_running_stats=False), nn.BatchNorm1d(4, affine=False)])
+    net = nn.ModuleList(
+        [nn.BatchNorm1d(4, momentum=0.3), nn.BatchNorm1d(4, track_running_stats=False), nn.BatchNorm1d(4, affine=False)]
+    )
     c = compile(Each(net))
     for _ in range(3):
         ys = c(torch.randn(5, 4))
@@ -240,7 +311,13 @@ def batch_norm_without_statistics_or_weights(compile: Compile) -> dict[str, Any]
 def pool_indices(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y, i = F.max_pool2d(x, 3, 2, 1, return_indices=True)
-        return y, i, F.max_unpool2d(y, i, 3, 2, 1, output_size=x.shape[2:]), F.adaptive_max_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1, True, False)
+        return (
+            y,
+            i,
+            F.max_unpool2d(y, i, 3, 2, 1, output_size=x.shape[2:]),
+            F.adaptive_max_pool2d(x, 2),
+            F.avg_pool2d(x, 3, 2, 1, True, False),
+        )
 
     x = torch.randn(2, 3, 7, 7, requires_grad=True)
     ys = compile(f)(x)
@@ -255,7 +332,9 @@ def sorts_and_their_indices(compile: Compile) -> dict[str, Any]:
 
     x = torch.randn(3, 5, requires_grad=True)
     ys = compile(f)(x)
-    sum((y[0] * torch.arange(1.0, y[0].numel() + 1).view(y[0].shape)).sum() for y in ys if isinstance(y, tuple)).backward()
+    sum(
+        (y[0] * torch.arange(1.0, y[0].numel() + 1).view(y[0].shape)).sum() for y in ys if isinstance(y, tuple)
+    ).backward()
     return {"ys": seen([tuple(y) if isinstance(y, tuple) else y for y in ys]), "grad": x.grad}
 
 
@@ -263,8 +342,10 @@ def sorts_and_their_indices(compile: Compile) -> dict[str, Any]:
 def losses_with_ignored_targets(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor, t: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (
-            F.cross_entropy(x, t, ignore_index=-100), F.cross_entropy(x, t, w, reduction="none"), F.nll_loss(x, t, reduction="sum"),
-            F.cross_entropy(x, x.softmax(1).detach(), label_smoothing=0.2), F.kl_div(x, x.softmax(1), reduction="batchmean"),
+            F.cross_entropy(x, t, ignore_index=-100), F.cross_entropy(x, t, w, reduction="none"),
+            F.nll_loss(x, t, reduction="sum"),
+            F.cross_entropy(x, x.softmax(1).detach(), label_smoothing=0.2),
+            F.kl_div(x, x.softmax(1), reduction="batchmean"),
             F.smooth_l1_loss(x, x.flip(0)), F.binary_cross_entropy_with_logits(x, (x > 0).float(), pos_weight=w),
         )  # fmt: skip
 

@@ -39,7 +39,9 @@ def out_of_range(name: str) -> tuple[Callable[..., Any], Callable[[int], tuple[A
         "index_add": (lambda x, i: x.index_add(0, i, torch.ones(2, 3)), lambda bad: (x, torch.tensor([0, bad]))),
         "gather": (lambda x, i: x.gather(0, i), lambda bad: (x, torch.tensor([[0, 1, bad]]))),
         "scatter": (lambda x, i: x.scatter(0, i, 1.0), lambda bad: (x, torch.tensor([[0, 1, bad]]))),
-        "scatter_add": (lambda x, i: x.scatter_add(0, i, torch.ones(1, 3)), lambda bad: (x, torch.tensor([[0, 1, bad]]))),
+        "scatter_add": (
+            lambda x, i: x.scatter_add(0, i, torch.ones(1, 3)), lambda bad: (x, torch.tensor([[0, 1, bad]]))
+        ),
         "nll_loss": (lambda x, i: F.nll_loss(x, i), lambda bad: (x, torch.tensor([0, 1, 2, bad]))),
         "cross_entropy": (lambda x, i: F.cross_entropy(x, i), lambda bad: (x, torch.tensor([0, 1, 2, bad]))),
         "take": (lambda x, i: x.take(i), lambda bad: (x, torch.tensor([0, bad]))),

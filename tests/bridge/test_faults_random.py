@@ -49,7 +49,13 @@ def dropout_masks(compile: Compile) -> dict[str, Any]:
 @program
 def dropout_of_permuted_and_strided(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return F.dropout(x.permute(2, 0, 1), 0.4), F.dropout(x[:, ::2], 0.4), F.dropout1d(x), F.dropout2d(x.unsqueeze(0)), F.alpha_dropout(x, 0.2)
+        return (
+            F.dropout(x.permute(2, 0, 1), 0.4),
+            F.dropout(x[:, ::2], 0.4),
+            F.dropout1d(x),
+            F.dropout2d(x.unsqueeze(0)),
+            F.alpha_dropout(x, 0.2),
+        )
 
     x = torch.randn(3, 4, 5, requires_grad=True)
     ys = compile(f)(x)
@@ -60,7 +66,9 @@ def dropout_of_permuted_and_strided(compile: Compile) -> dict[str, Any]:
 @program
 def dropout_edges(compile: Compile) -> dict[str, Any]:
     x = torch.randn(4, requires_grad=True)
-    ys = compile(lambda x: (F.dropout(x, 0.0), F.dropout(x, 1.0), F.dropout(x, 0.5, training=False), F.dropout(x[:0], 0.5)))(x)
+    ys = compile(
+        lambda x: (F.dropout(x, 0.0), F.dropout(x, 1.0), F.dropout(x, 0.5, training=False), F.dropout(x[:0], 0.5))
+    )(x)
     sum(y.sum() for y in ys).backward()
     return {"ys": [seen(y) for y in ys], "grad": x.grad}
 
@@ -69,7 +77,8 @@ def dropout_edges(compile: Compile) -> dict[str, Any]:
 def draws_of_every_kind(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (
-            torch.rand(3, 2) * x, torch.randn(2, 2), torch.rand_like(x), torch.randn_like(x) + x, torch.randint(0, 9, (5,)),
+            torch.rand(3, 2) * x, torch.randn(2, 2), torch.rand_like(x), torch.randn_like(x) + x,
+            torch.randint(0, 9, (5,)),
             torch.randperm(6), torch.bernoulli(x.sigmoid()), torch.multinomial(x.abs().view(-1), 3),
             torch.empty(4).uniform_(-1, 1), torch.empty(4).normal_(1, 2), torch.empty(3).exponential_(),
             torch.randint_like(x, 5), torch.normal(x, 0.1), torch.rand(2, dtype=torch.float64),

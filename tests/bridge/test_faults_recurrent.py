@@ -17,7 +17,9 @@ LAYERS: dict[str, Any] = {
     "lstm": lambda: nn.LSTM(4, 5),
     "gru": lambda: nn.GRU(4, 5, batch_first=True),
     "rnn": lambda: nn.RNN(4, 5, nonlinearity="relu"),
-    "two_layers_both_ways_without_bias": lambda: nn.GRU(4, 3, num_layers=2, dropout=0.3, bidirectional=True, bias=False),
+    "two_layers_both_ways_without_bias": lambda: nn.GRU(
+        4, 3, num_layers=2, dropout=0.3, bidirectional=True, bias=False
+    ),
     "projected": lambda: nn.LSTM(4, 6, proj_size=3),
 }
 

@@ -23,7 +23,9 @@ def _argument(argument: Any, number: int) -> Any:
 
 @pytest.mark.parametrize("op", TABLE, ids=str)
 def test_gives_what_the_op_gives(op: Any) -> None:
-    required = [a for a in op._schema.arguments if not a.kwarg_only and (not a.has_default_value() or a.name == "value")]
+    required = [
+        a for a in op._schema.arguments if not a.kwarg_only and (not a.has_default_value() or a.name == "value")
+    ]
     args = [_argument(a, i) for i, a in enumerate(required)]
     torch.testing.assert_close(TABLE[op](*args), list(op(*args)))
 

@@ -113,3 +113,17 @@ def test_a_reduction_over_nothing_starts_its_output() -> None:
         x.as_strided((3, 0), (0, 1)),
     )
     assert torch.equal(y, torch.zeros(3))
+
+
+def test_a_reader_that_writes_beyond_the_row_writes_all_of_it() -> None:
+    """A padded softmax: grouped under the rows, TVM would keep only the columns that read the reduction."""
+    x = torch.randn(6, 32)
+
+    def padded(t: te.Tensor) -> te.Tensor:
+        y = norm.softmax(t, 1, *ACCUMULATE)
+        return te.compute(
+            (6, 48), lambda i, j: tirx.if_then_else(j < 32, y(i, j), tirx.const(-1.0, "float32")), name="padded"
+        )
+
+    (y,), _ = build(padded, x)
+    torch.testing.assert_close(y, torch.nn.functional.pad(x.softmax(1), (0, 16), value=-1.0))

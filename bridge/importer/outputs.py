@@ -1,4 +1,10 @@
-"""The outputs of a graph: which leave the Relax function, which are views of memory that the caller has already."""
+"""The outputs of a graph: which leave the Relax function, which are views of memory that the caller has already.
+
+Note [Old values]
+What the user gets of an input that the graph writes is the input itself or a view of it, with the new value. What a
+forward graph saves for its backward is the value from before: `y = (buffer * 2).sin() * w; buffer.add_(1)` saves
+`buffer`, to compute the sine again. That is a copy, made before the write.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +16,17 @@ import torch.fx
 from tvm import relax
 
 from .. import torch_api
-from ..kinds import ReasonKind
-from .compute.layout import permute
+from ..kinds import Kind, ReasonKind
+from ..schemas import OutputRole
+from .compute.layout import identity, permute
 from .translation import FromConstant, FromFunction, FromInput, FromScalar, Mutation, OutputPlan, ScalarRef, Strided
 from .types import dense_order
 from .values import OpaqueValue, SymbolicNumber, TensorValue
 
 if TYPE_CHECKING:
     from .translate import Translator
+
+aten = torch.ops.aten
 
 
 class Outputs:
@@ -48,7 +57,10 @@ class Outputs:
         ]
         output = next(n for n in self._ctx.graph.nodes if n.op == "output")
         leaves = output.args[0] if isinstance(output.args[0], list | tuple) else [output.args[0]]
-        plans = [self._plan(leaf) if isinstance(leaf, torch.fx.Node) else FromConstant(leaf) for leaf in leaves]
+        plans = [
+            self._output(leaf, role) if isinstance(leaf, torch.fx.Node) else FromConstant(leaf)
+            for leaf, role in zip(leaves, self._ctx.output_roles(len(leaves)), strict=True)
+        ]
         if self._ctx.sites.last_ordered is not None:
             self._result(self._ctx.sites.last_ordered)
         return plans, mutations
@@ -58,6 +70,19 @@ class Outputs:
             self._numbers[var] = len(self.results)
             self.results.append(var)
         return self._numbers[var]
+
+    def _output(self, node: torch.fx.Node, role: OutputRole) -> OutputPlan:
+        """See Note [Old values] for what is copied."""
+        plan = self._plan(node)
+        written = isinstance(plan, FromInput) and plan.index in {index for index, _ in self._sources}
+        if not written or node in self._written or role in (OutputRole.OUTPUT, OutputRole.MUTATION):
+            return plan
+        value = self._ctx.env[node]
+        if isinstance(value, TensorValue):
+            copy = self._ctx.emit(identity, [value.var], name=f"{node.name}_before")
+            return self._tensor(node, TensorValue(copy, value.shape, value.dtype))
+        copied = self._ctx.sites.call(aten.clone.default, (value,), {}, node.meta["val"], Kind.LIBRARY, fresh=True)
+        return FromFunction(self._result(copied.var), opaque=True)
 
     def _plan(self, node: torch.fx.Node) -> OutputPlan:
         if node in self._written:

@@ -38,7 +38,7 @@ from .. import torch_api
 from ..capture.source import source_of
 from ..errors import UnsupportedOps
 from ..kinds import Kind, Reason, ReasonKind
-from ..schemas import CapturedGraph
+from ..schemas import CapturedGraph, GraphKind, OutputRole
 from . import views
 from .compute import layout
 from .inputs import Inputs, is_float_symbol
@@ -76,7 +76,7 @@ def translate(graph: CapturedGraph, options: Options = Options()) -> Translation
     UnsupportedOps with all reasons. Raises CannotTranslate where no Relax function can stand for the graph (sizes that
     depend on data, mutable ops other than a final `copy_`).
     """
-    translation = Translator(graph.module, options).run()
+    translation = Translator(graph, options).run()
     if options.fallback == "error" and translation.reasons:
         raise UnsupportedOps(translation.reasons)
     return translation
@@ -85,8 +85,9 @@ def translate(graph: CapturedGraph, options: Options = Options()) -> Translation
 class Translator:
     """The state of one translation. Converters see it as `ctx`."""
 
-    def __init__(self, module: torch.fx.GraphModule, options: Options):
-        self.module = unwrapped(module)
+    def __init__(self, captured: CapturedGraph, options: Options):
+        self._captured = captured
+        self.module = unwrapped(captured.module)
         self.graph = self.module.graph
         self.options = options
         self.symbols = Symbols()
@@ -141,6 +142,12 @@ class Translator:
             nodes=self.nodes,
             kernels=dict(self.kernels),
         )
+
+    def output_roles(self, count: int) -> list[OutputRole]:
+        """What each of the graph's outputs means. In a graph that has no backward all count as the user's."""
+        if self._captured.kind is not GraphKind.FORWARD:
+            return [OutputRole.OUTPUT] * count
+        return [output.role for output in self._captured.outputs]
 
     def cannot(
         self, detail: str, node: torch.fx.Node | None = None, kind: ReasonKind = ReasonKind.DATA_DEPENDENT

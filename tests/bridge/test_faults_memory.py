@@ -538,3 +538,30 @@ def writes_through_strides_of_symbolic_inputs(compile: Compile) -> dict[str, Any
         out[f"ys{n}"], out[f"base{n}"] = [seen(y) for y in ys], base
         out[f"shares{n}"] = [shares(y, base) for y in ys]
     return out
+
+
+@program
+def a_buffer_read_before_it_is_written(compile: Compile) -> dict[str, Any]:
+    """Backward computes the sine again, from the buffer as it was."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(3, 2))
+            self.register_buffer("total", torch.ones(2, 3))
+            self.register_buffer("count", torch.tensor([3]))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = (self.total.t() * 2).sin() * self.w * (self.count * 1.5).cos() * x
+            self.total.add_(1)
+            self.count.mul_(2)
+            return y, self.total.t()
+
+    net = Net()
+    c = compile(net)
+    out: dict[str, Any] = {}
+    for k in range(2):
+        y, view = c(torch.full((3, 2), 2.0))
+        y.sum().backward()
+        out[f"y{k}"], out[f"view{k}"], out[f"shares{k}"] = y, view.clone(), shares(view, net.total)
+    return {**out, **grads(net), **dict(net.named_buffers())}

@@ -52,8 +52,13 @@ def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs:
     - `on_compile_error`, for debugging the bridge: "aten" makes a fault of a converter or of TVM one more reason for
       ATen; "raise" raises it.
 
-    Raises UserError for other options.
+    Raises UserError for other options, and for a `mode`, which is Inductor's.
     """
+    if unknown := kwargs.keys() - {"options"}:
+        raise UserError(
+            f"backend relaxgrad takes no {', '.join(sorted(unknown))}; what it takes is options={{...}} with: "
+            f"{', '.join(OPTIONS)}"
+        )
     options = _options(kwargs.get("options"))
 
     def compiler(kind: GraphKind) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:

@@ -104,6 +104,12 @@ def test_wrong_options_are_said_in_one_line(options: dict[str, Any], said: str) 
     assert "\n" not in str(caught.value.inner_exception)
 
 
+def test_a_mode_is_refused() -> None:
+    compiled = torch.compile(lambda x: x * 2, backend="relaxgrad", mode="max-autotune")
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"takes no mode; what it takes is options"):
+        compiled(torch.ones(2))
+
+
 # ---- faults of converters and of TVM ----
 
 

@@ -178,6 +178,36 @@ def test_two_threads_train_through_one_compiled_module() -> None:
     assert not failures
 
 
+def test_threads_with_many_sizes_and_index_errors() -> None:
+    """Memory is given back between sizes and errors leave a machine while another thread runs."""
+    table = nn.Embedding(20, 16)
+    f = compiled(lambda i: table(i).exp().sum(1), dynamic=True)
+    f(torch.arange(4))
+    failures: list[str] = []
+
+    def work(seed: int) -> None:
+        sizes = torch.randint(2, 200, (150,), generator=torch.Generator().manual_seed(seed)).tolist()
+        for k, n in enumerate(sizes):
+            ids = torch.arange(n) % 20
+            if k % 10 == seed:
+                ids[n // 2] = 20
+            try:
+                found = f(ids)
+            except IndexError:
+                if k % 10 != seed:
+                    failures.append(f"IndexError at {k}")
+                continue
+            if k % 10 == seed or not torch.allclose(found, table(ids).exp().sum(1), rtol=1e-4):
+                failures.append(f"wrong at {k}")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
 def test_a_copy_of_a_compiled_module_trains_alone() -> None:
     net = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
     f = compiled(net)

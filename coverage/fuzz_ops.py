@@ -98,7 +98,7 @@ def _words(text: str) -> frozenset[str]:
 _STEPS = _words(
     """abs ceil floor round trunc sign sgn relu hardtanh leaky_relu elu hardsigmoid hardswish relu6 frac isinf isnan
     signbit logical_not eq ne lt le gt ge maximum minimum fmax fmin logical_and logical_or logical_xor copysign
-    remainder fmod floor_divide threshold selu celu bitwise_not isfinite isposinf isneginf"""
+    clamp_max clamp_min remainder fmod floor_divide threshold selu celu bitwise_not isfinite isposinf isneginf"""
 )
 _KEEP = _words("abs ceil floor round trunc sign sgn relu neg add sub maximum minimum fmax fmin square positive clone")
 _SECOND_NOT_ZERO = _words("div true_divide remainder fmod floor_divide")
@@ -110,7 +110,7 @@ _LEFT_OUT = _words(
     igammac trace tril_indices complex polar atleast_1d atleast_2d atleast_3d data_ptr bitwise_left_shift
     bitwise_right_shift squeeze count_nonzero mse_loss ldexp gcd lcm frexp angle real imag conj geqrf squeeze_copy
     unsafe_view alias_copy detach_copy t_copy view_as expand_as reshape_as conj_physical heaviside cross kron pow
-    float_power xlogy logit"""
+    float_power xlogy logit fill bucketize searchsorted"""
 )
 
 
@@ -122,6 +122,8 @@ def _pointwise(overload: Any) -> Template | None:
     tensors = [a for a in inputs if str(a.type) == "Tensor"]
     rest = [a for a in inputs if str(a.type) != "Tensor"]
     if not schema.name.startswith("aten::") or base in _LEFT_OUT or base.startswith(("_", "linalg", "special", "fft")):
+        return None
+    if torch.Tag.nondeterministic_seeded in overload.tags:
         return None
     single = len(schema.returns) == 1 and str(schema.returns[0].type) == "Tensor"
     if schema.is_mutable or not single or rest or len(tensors) not in (1, 2):

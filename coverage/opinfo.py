@@ -14,7 +14,7 @@ from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
 
 from .sweep_run import PICKS, Call
-from .sweep_worker import Sample, spread
+from .sweep_worker import BaseSweep, Sample, spread
 
 #: Floating-point dtypes are swept forward and backward over the differentiable entries; the others forward, over all.
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool")
@@ -60,10 +60,11 @@ def entry_names(dtype: str = "float32", only: list[str] | None = None) -> list[s
     return list(dict.fromkeys(chosen))
 
 
-class Sweep:
+class Sweep(BaseSweep):
     """Settings: dtype (of DTYPES), samples (at most so many an entry, spread over all of them; None: all)."""
 
     def __init__(self, settings: dict[str, Any]):
+        super().__init__(settings)
         self.dtype: torch.dtype = getattr(torch, settings.get("dtype", "float32"))
         self.limit: int | None = settings.get("samples")
 

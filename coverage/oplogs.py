@@ -23,7 +23,7 @@ from relaxgrad.bridge.torch_api import tree_map
 from .oplogs_values import TensorSpec, build, fit, in_float32
 from .sweep_run import PICKS, Call
 from .sweep_values import copy_inputs
-from .sweep_worker import Sample, spread
+from .sweep_worker import BaseSweep, Sample, spread
 
 BUILT_IN = Path(__file__).parent / "data" / "operator_logs.txt.gz"
 
@@ -171,12 +171,13 @@ def by_op(path: Path) -> dict[str, list[Recorded]]:
     return ops
 
 
-class Sweep:
+class Sweep(BaseSweep):
     """Settings: file (path of a log), samples (at most so many an op; None: all)."""
 
     backward = False  # whether gradients are judged too: a log has the backward ops as calls of their own
 
     def __init__(self, settings: dict[str, Any]):
+        super().__init__(settings)
         self.path = Path(settings.get("file") or BUILT_IN)
         self.limit: int | None = settings.get("samples")
 

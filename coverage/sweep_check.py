@@ -159,11 +159,12 @@ def _judge(
     checked.reference = wide[0] if wide[0] != "float64" else checked.reference
     reference, yardstick = wide[1], judged_as
     found = []
+    size = max(_size(eager.outputs), _size(eager.inputs), _size(tangents))
     written = _written(call, eager, result)
     pick: Callable[[Run], Values] = lambda run: {**run.outputs, **{n: run.inputs[n] for n in written}}  # noqa: E731
     for get in (pick, lambda run: run.gradients):
         eager_values, values = get(eager), get(result)
-        found += _compare(get(reference), get(yardstick), eager_values, values)
+        found += _compare(get(reference), get(yardstick), eager_values, values, size)
     for name, value in eager.plain.items():
         same = name in result.plain and _same_plain(value, result.plain[name])
         detail = "" if same else f"{result.plain.get(name)!r} against {value!r}"
@@ -233,7 +234,7 @@ def _reference(call: Call, tangents: dict[str, Tensor], eager: Run) -> tuple[tup
     return ("float64", reference), eager
 
 
-def _compare(reference: Values, yardstick: Values, eager: Values, result: Values) -> list[Comparison]:
+def _compare(reference: Values, yardstick: Values, eager: Values, result: Values, size: float) -> list[Comparison]:
     """numbers.compare_all, with the reference replaced by eager where the two disagree about what there is."""
     truth: dict[str, Tensor | None] = {}
     measure: dict[str, Tensor | None] = {}
@@ -252,7 +253,37 @@ def _compare(reference: Values, yardstick: Values, eager: Values, result: Values
         measure[name] = own
         if own is not None and own.dtype is torch.float64 and narrow is not None and narrow.shape == own.shape:
             measure[name] = _scaled_error(own, narrow)
-    return wrong_layout + numbers.compare_all(truth, measure, values)
+    found = numbers.compare_all(truth, measure, values)
+    size = max(size, _size(eager))
+    return wrong_layout + [
+        _zero_as_it_should_be(c, truth.get(c.name), measure.get(c.name), values.get(c.name), size) for c in found
+    ]
+
+
+def _size(values: Values) -> float:
+    """The largest finite value of a set of tensors."""
+    dense = [t for t in map(_dense, values.values()) if t is not None and t.is_floating_point() and t.numel()]
+    return max((float(t.double().abs().nan_to_num(0, 0, 0).max()) for t in dense), default=0.0)
+
+
+def _zero_as_it_should_be(
+    found: Comparison, reference: Tensor | None, eager: Tensor | None, result: Tensor | None, size: float
+) -> Comparison:
+    """A result that differs from zero only by rounding, or is zero where eager does: no fault, and no proof either.
+
+    The float64 rule measures in units of the reference. Where terms cancel to zero, the unit is the size of the terms:
+    `size`, the largest value of the call.
+    """
+    if found.verdict not in (Verdict.ALL_ZERO, Verdict.ERROR) or reference is None or eager is None or result is None:
+        return found
+    if not (reference.is_floating_point() and eager.is_floating_point()):
+        return found
+    exact, error = reference.double().abs().max(), (eager.double() - reference.double()).abs().max()
+    floor = numbers.FLOOR_EPS * torch.finfo(eager.dtype).eps * size
+    noise = bool(error >= exact) if found.verdict is Verdict.ALL_ZERO else bool(exact <= floor)
+    if noise and bool(result.double().abs().max() <= floor):
+        return Comparison(found.name, Verdict.EMPTY, detail="zero up to rounding")
+    return found
 
 
 def _scaled_error(exact: Tensor, narrow: Tensor) -> Tensor:

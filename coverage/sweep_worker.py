@@ -1,8 +1,8 @@
 """The worker's side of a sweep: goes through its share of the calls in one long-lived process.
 
-A sweep is a module with a class `Sweep(settings)` that has `entries() -> list[str]` and `samples(entry) ->
-list[Sample]`. The worker says `begin` before each sample and `record` after it, so that the parent knows which one
-killed it. A watchdog ends the process when a sample takes too long, also inside native code.
+A sweep is a module with a subclass of BaseSweep called `Sweep`. The worker says `begin` before each sample and `record`
+after it, so that the parent knows which one killed it. A watchdog ends the process when a sample takes too long, also
+inside native code.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
+import torch
 
 from .models import describe
 from .problem import seed_everything
@@ -41,18 +42,27 @@ class Sample:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class Sweep(Protocol):
-    """What there is to check."""
+class BaseSweep:
+    """What there is to check, and how."""
 
-    def __init__(self, settings: dict[str, Any]): ...
+    def __init__(self, settings: dict[str, Any]):
+        self.settings = settings
 
     def entries(self) -> list[str]:
         """Names in the order in which they are checked."""
-        ...
+        raise NotImplementedError
 
     def samples(self, entry: str) -> dict[int, Callable[[], Sample]]:
         """By number, a function that makes the sample. May raise: the entry then counts as one eager cannot run."""
-        ...
+        raise NotImplementedError
+
+    def warm_up(self) -> None:
+        """Loads what the first sample would otherwise wait for."""
+        check_call(Call(torch.sin, (torch.ones(2).requires_grad_(),)))
+
+    def check(self, call: Call) -> Checked:
+        """The finding on one call."""
+        return check_call(call, bool(self.settings.get("dynamic")))
 
 
 def spread(count: int, limit: int | None) -> list[int]:
@@ -62,9 +72,9 @@ def spread(count: int, limit: int | None) -> list[int]:
     return [k * count // limit for k in range(limit)]
 
 
-def load_sweep(name: str, settings: dict[str, Any]) -> Sweep:
+def load_sweep(name: str, settings: dict[str, Any]) -> BaseSweep:
     """The sweep called `name` (of SWEEPS, or a module). Raises UserError for settings that it cannot take."""
-    sweep: Sweep = importlib.import_module(SWEEPS.get(name, name)).Sweep(settings)
+    sweep: BaseSweep = importlib.import_module(SWEEPS.get(name, name)).Sweep(settings)
     return sweep
 
 
@@ -76,14 +86,14 @@ def run_stripe(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None]
     """
     sweep = load_sweep(arguments["sweep"], arguments["settings"])
     done = finished_samples(arguments["results"])
-    dynamic = bool(arguments["settings"].get("dynamic"))
+    sweep.warm_up()
     process = psutil.Process(os.getpid())
     for ordinal, entry in enumerate(arguments["entries"]):
         for number, make in _stripe(sweep, entry, ordinal, arguments["stripe"]):
             if (entry, number) in done:
                 continue
             emit({"event": "begin", "entry": entry, "sample": number})
-            emit({"event": "record", "record": _check(entry, number, make, dynamic, arguments["limit"])})
+            emit({"event": "record", "record": _check(sweep, entry, number, make, arguments["limit"])})
             if process.memory_info().rss > MEMORY_LIMIT:
                 return {"finished": False}
         emit({"event": "entry", "entry": entry})
@@ -91,7 +101,7 @@ def run_stripe(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None]
 
 
 def _stripe(
-    sweep: Sweep, entry: str, ordinal: int, stripe: tuple[int, int]
+    sweep: BaseSweep, entry: str, ordinal: int, stripe: tuple[int, int]
 ) -> Iterator[tuple[int, Callable[[], Sample] | Exception]]:
     """The samples of an entry that belong to stripe j of n: those whose number plus the entry's is j modulo n."""
     part, parts = stripe
@@ -106,7 +116,7 @@ def _stripe(
 
 
 def _check(
-    entry: str, number: int, make: Callable[[], Sample] | Exception, dynamic: bool, limit: float
+    sweep: BaseSweep, entry: str, number: int, make: Callable[[], Sample] | Exception, limit: float
 ) -> dict[str, Any]:
     start = time.perf_counter()
     faulthandler.dump_traceback_later(limit, exit=True)
@@ -118,7 +128,7 @@ def _check(
             seed_everything(number)
             sample = make()
             facts = sample.facts
-            checked = check_call(sample.call, dynamic)
+            checked = sweep.check(sample.call)
     finally:
         faulthandler.cancel_dump_traceback_later()
     seconds = round(time.perf_counter() - start, 3)

@@ -201,3 +201,22 @@ def test_a_pick_among_equal_values_is_free_and_any_other_is_not(given: list[int]
     picking = faulty(lambda outputs: [outputs[0], torch.tensor(given)])
     checked = check_call(Call(lambda x: torch.topk(x, 2), (values,), picks=True), backend=picking)
     assert (checked.status is Status.PASS) == (sorted(given) == [0, 2])
+
+
+def test_exact_zeros_for_rounding_noise_are_no_fault() -> None:
+    def noise(x: Tensor) -> Tensor:
+        return (x * 0.1) * 10 - x
+
+    checked = check_call(Call(noise, (torch.linspace(0.1, 1, 50),)), backend=faulty(first(torch.zeros_like)))
+    assert checked.status is Status.VACUOUS
+    assert checked.detail == "zero up to rounding"
+
+
+def test_rounding_noise_for_exact_zeros_is_no_fault_and_more_is() -> None:
+    def cancels(x: Tensor) -> Tensor:
+        return torch.atan2(x, x)  # its gradient is y / (x² + y²) - x / (x² + y²) = 0
+
+    given = Call(cancels, (torch.tensor([1.0, 0.5, 2.0]).requires_grad_(),))
+    for noise, status in ((2e-8, Status.PASS), (1e-4, Status.WRONG)):
+        checked = check_call(given, backend=faulty(backward=first(lambda t, noise=noise: t + noise)))  # type: ignore[misc]
+        assert checked.status is status, checked.detail

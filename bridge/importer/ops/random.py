@@ -60,9 +60,15 @@ for _name, _method in _IN_PLACE.items():
     register(_op, kind=Kind.LIBRARY)(_convert)
 
 
-# Everything else that draws is called as it stands.
-for _packet in dir(aten):
-    for _variant in getattr(getattr(aten, _packet), "overloads", list)():
+# Everything else that draws is called as it stands. (`dir(aten)` lists only the ops that were used already.)
+_AS_THEY_STAND = (
+    "_sample_dirichlet", "_standard_gamma", "alpha_dropout", "bernoulli", "binomial", "cauchy", "dropout", "exponential",
+    "feature_alpha_dropout", "feature_dropout", "geometric", "log_normal", "multinomial", "native_dropout", "normal",
+    "normal_functional", "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random",
+    "randperm", "rrelu_with_noise_functional", "uniform",
+)  # fmt: skip
+for _packet in _AS_THEY_STAND:
+    for _variant in getattr(getattr(aten, _packet, None), "overloads", list)():
         _op = getattr(getattr(aten, _packet), _variant)
         if torch.Tag.nondeterministic_seeded in _op.tags and not _op._schema.is_mutable and not registered(_op):
             register_library(_op)

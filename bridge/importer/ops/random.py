@@ -62,7 +62,8 @@ for _name, _method in _IN_PLACE.items():
 
 # Everything else that draws is called as it stands. (`dir(aten)` lists only the ops that were used already.)
 _AS_THEY_STAND = (
-    "_sample_dirichlet", "_standard_gamma", "alpha_dropout", "bernoulli", "binomial", "cauchy", "dropout", "exponential",
+    "_sample_dirichlet", "_standard_gamma", "alpha_dropout", "bernoulli", "binomial", "cauchy", "dropout",
+    "exponential",
     "feature_alpha_dropout", "feature_dropout", "geometric", "log_normal", "multinomial", "native_dropout", "normal",
     "normal_functional", "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random",
     "randperm", "rrelu_with_noise_functional", "uniform",

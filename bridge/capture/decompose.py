@@ -26,8 +26,8 @@ import torch
 import torch.fx
 
 from .. import torch_api
-from .foreach import foreach_decompositions
 from ..errors import UserError
+from .foreach import foreach_decompositions
 
 aten = torch.ops.aten
 
@@ -80,6 +80,7 @@ def _own() -> Table:
         aten.max.default: aten.amax.default,
         aten.min.default: aten.amin.default,
         torch.ops.prims.convert_element_type.default: torch.Tensor.to,
+        aten.soft_margin_loss_backward.default: soft_margin_loss_backward,
     }
 
 
@@ -174,3 +175,14 @@ def diagonal_scatter(x: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: 
     where = [None] * (x.dim() - 2) + [steps + max(0, -offset), steps + max(0, offset)]
     placed = aten.index_put.default(x.permute(order), where, src)
     return placed.permute([order.index(d) for d in range(x.dim())])
+
+
+def soft_margin_loss_backward(
+    grad_output: torch.Tensor, self: torch.Tensor, target: torch.Tensor, reduction: int
+) -> torch.Tensor:
+    """`-target * sigmoid(-target * self) * grad_output`, over the number of elements for the mean (reduction 1).
+
+    torch's entry has `sigmoid(target * self) - 1` in its place, which cancels where the margin is large.
+    """
+    grad = -target * torch.sigmoid(-target * self) * grad_output
+    return grad / self.numel() if reduction == 1 else grad

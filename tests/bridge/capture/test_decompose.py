@@ -219,3 +219,19 @@ def test_a_model_has_no_residue_but_random_ops_and_writes() -> None:
     for name, parameter in module.named_parameters():
         torch.testing.assert_close(found[OutputRole.GRADIENT, name], parameter.grad, rtol=1e-4, atol=1e-6, msg=name)
     assert sum(parameter.grad.abs().sum() > 0 for parameter in module.parameters() if parameter.grad is not None) > 6
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_soft_margin_loss_keeps_small_gradients(reduction: str) -> None:
+    """Far beyond the margin the gradient is exp(-margin); torch's own entry gives 0 there."""
+    margin = torch.tensor([[30.0, 20.0, 15.0], [1.0, -2.0, 0.5]], requires_grad=True)
+    target = torch.tensor([[1.0, 1.0, 1.0], [-1.0, 1.0, 1.0]])
+
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        loss = F.soft_margin_loss(x, target, reduction=reduction)
+        return torch.autograd.grad(loss.sum(), x)[0]
+
+    expected = gradient(margin.double().detach().requires_grad_()).float()
+    found = traced(gradient, margin)(margin)
+    assert (expected[0] > -1e-5).all() and (expected[0] < 0).all()  # noqa: PT018  # one claim
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)

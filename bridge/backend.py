@@ -111,9 +111,7 @@ def _refusals(gm: torch.fx.GraphModule, kind: GraphKind, options: BackendOptions
             return _of_every_op(gm, refusal.reason)
 
 
-# Dynamo enters it around each call: see Note [Recurrent layers and Dynamo] in torch_api.py.
-relaxgrad.backend_ctx_ctor = torch_api.TracesRecurrentLayers  # type: ignore[attr-defined]  # how Dynamo asks for it
-torch_api.forward_backend_context()
+torch_api.trace_recurrent_layers(relaxgrad)
 
 
 def compile(model: Any, **kwargs: Any) -> Any:
@@ -201,7 +199,7 @@ def _on_tvm(captured: CapturedGraph, target: Any, options: BackendOptions) -> Ca
 def _without_culprits(captured: CapturedGraph, failed: Translation, target: Any, how: Options) -> tuple[Any, Any, int]:
     """(translation, executable, kernels) of a graph that TVM failed to compile: first without the nodes whose kernel
     fails alone, then without fusion. Raises what TVM raises in the end."""
-    from .blame import culprits, unfused
+    from .compile.blame import culprits, unfused
     from .compile.pipeline import compile_module
     from .importer.translate import translate
 

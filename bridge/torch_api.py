@@ -341,10 +341,9 @@ class TracesRecurrentLayers:
 
     Note [Recurrent layers and Dynamo]
     Dynamo breaks the graph at a recurrent layer unless `allow_rnn` is set while it traces. Set globally it would send
-    every other backend into the faults of Note [Recurrent layers]. Dynamo enters a backend's `backend_ctx_ctor()` around
-    each call of what it compiled, hence around tracing; the wrappers that torch.compile puts around a backend hide that
-    attribute, and `forward_backend_context` lets it through. Options are context variables in torch 2.13: setting one this way takes
-    a tenth of a microsecond and is seen by this thread only.
+    every other backend into the faults of Note [Recurrent layers]. Dynamo enters a backend's `backend_ctx_ctor()`
+    around each call of what it compiled, hence around tracing; its wrapper of a backend hides that attribute. Options
+    are context variables: setting one takes a tenth of a microsecond and is seen by this thread only.
     """
 
     __slots__ = ("_token",)
@@ -358,42 +357,24 @@ class TracesRecurrentLayers:
 
 @functools.cache
 def _allow_rnn() -> Any:
-    """The variable behind `torch._dynamo.config.allow_rnn`."""
-    option = _private("dynamo_config")._config["allow_rnn"]
-    if isinstance(option.user_override, contextvars.ContextVar):
-        return option.user_override
-    return _PlainOption(option)
+    """The context variable behind `torch._dynamo.config.allow_rnn`."""
+    return _private("dynamo_config")._config["allow_rnn"].user_override
 
 
-class _PlainOption:
-    """An option of a torch whose options are plain attributes, by the interface of a context variable."""
+def trace_recurrent_layers(backend: Any) -> None:
+    """Has Dynamo trace recurrent layers for this backend and no other: see Note [Recurrent layers and Dynamo].
 
-    def __init__(self, option: Any):
-        self._option = option
-
-    def set(self, value: Any) -> Any:
-        previous = self._option.user_override
-        self._option.user_override = value
-        return previous
-
-    def reset(self, previous: Any) -> None:
-        self._option.user_override = previous
-
-
-def forward_backend_context() -> None:
-    """Lets Dynamo's wrapper of a backend show its `backend_ctx_ctor`; a backend without one is as before.
-
-    See Note [Recurrent layers and Dynamo]. Where this torch has no such wrapper nothing happens: recurrent layers then
-    break the graph, and the probe says so.
+    Where this torch has other options or another wrapper nothing happens: the layers break the graph, the probe fails.
     """
 
     def forward(wrapper: Any) -> Any:
-        backend = wrapper._torchdynamo_orig_backend
-        return getattr(backend, "compiler_fn", backend).backend_ctx_ctor
+        inner = wrapper._torchdynamo_orig_backend
+        return getattr(inner, "compiler_fn", inner).backend_ctx_ctor
 
-    with contextlib.suppress(UserError):
+    with contextlib.suppress(UserError, AttributeError, KeyError):
         cls = _private("backend_wrapper")
-        if not hasattr(cls, "backend_ctx_ctor"):
+        if isinstance(_allow_rnn(), contextvars.ContextVar):
+            backend.backend_ctx_ctor = TracesRecurrentLayers
             cls.backend_ctx_ctor = property(forward)
 
 
@@ -534,10 +515,21 @@ def tree_map(function: Callable[[Any], Any], value: Any) -> Any:
     return _pytree().tree_map(function, value)
 
 
-def tree_leaves(value: Any) -> list[Any]:
-    """The leaves of a nested value, in AOTAutograd's flat order."""
-    leaves: list[Any] = _pytree().tree_leaves(value)
+def tree_leaves(value: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """The leaves of a nested value, in AOTAutograd's flat order; what `is_leaf` holds for is not looked into."""
+    leaves: list[Any] = _pytree().tree_leaves(value, is_leaf=is_leaf)
     return leaves
+
+
+def tree_flatten(value: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
+    """The leaves of a nested value and the TreeSpec that `tree_unflatten` takes."""
+    leaves, spec = _pytree().tree_flatten(value, is_leaf=is_leaf)
+    return leaves, spec
+
+
+def tree_unflatten(leaves: Iterable[Any], spec: Any) -> Any:
+    """The nested value with these leaves."""
+    return _pytree().tree_unflatten(list(leaves), spec)
 
 
 def tree_paths(value: Any) -> list[tuple[str, Any]]:

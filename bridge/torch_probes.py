@@ -311,18 +311,16 @@ def _pytree(api: Any) -> str:
 
 @probe("backend_wrapper")
 def _backend_wrapper(api: Any) -> str:
-    api._private("backend_wrapper")  # forward_backend_context is silent where it is gone
-    api.forward_backend_context()
+    api._private("backend_wrapper")  # trace_recurrent_layers is silent where it is gone
     graphs: list[int] = []
 
     def backend(gm: torch.fx.GraphModule, _: Sequence[Any]) -> Any:
         graphs.append(sum(n.op == "call_function" for n in gm.graph.nodes))
         return gm.forward
 
-    for context, found in ((None, 0), (api.TracesRecurrentLayers, 1)):
-        if context is not None:
-            backend.backend_ctx_ctor = context  # type: ignore[attr-defined]  # how Dynamo asks for it
+    for found in (0, 1):
         api.dynamo_reset()
         torch.compile(torch.nn.RNN(2, 2), backend=backend)(torch.ones(1, 1, 2))
         _expect(len(graphs) == found, f"{len(graphs)} graphs instead of {found} of a recurrent layer")
+        api.trace_recurrent_layers(backend)
     return "a recurrent layer traced for a backend that asks for it, and for no other"

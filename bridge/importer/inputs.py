@@ -96,7 +96,7 @@ class Inputs:
     def _make_float_params(self) -> None:
         """A 0-d float64 parameter for each symbolic float that an op reads: TVM has no symbolic floats."""
         for node in self._ctx.graph.nodes:
-            if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            if node.op != "call_function" or not isinstance(node.target, torch_api.OpOverload):
                 continue
             for arg in node.all_input_nodes:
                 value = arg.meta.get("val")

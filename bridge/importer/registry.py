@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .. import torch_api
 from ..kinds import Kind, ReasonKind
 
 
@@ -76,7 +77,7 @@ def register_library(*overloads: Any) -> None:
 
 
 def _add(converter: Converter) -> None:
-    if not isinstance(converter.overload, torch._ops.OpOverload):
+    if not isinstance(converter.overload, torch_api.OpOverload):
         raise TypeError(f"a converter is registered for an OpOverload, not for {converter.overload!r}")
     if converter.overload in _REGISTRY:
         raise ValueError(f"{converter.overload} has a converter already")

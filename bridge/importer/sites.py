@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
 from tvm import relax
 
 from .. import torch_api
@@ -37,7 +36,7 @@ class Sites:
         env = self._ctx.env
         args = torch.fx.node.map_arg(node.args, lambda n: env[n])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: env[n])
-        ordered = not isinstance(node.target, torch._ops.OpOverload) or draws_random(node.target) or node.is_impure()
+        ordered = not isinstance(node.target, torch_api.OpOverload) or draws_random(node.target) or node.is_impure()
         target: Any = node.target
         return self.call(target, args, kwargs, node.meta.get("val"), kind, fresh=fresh, ordered=ordered)
 
@@ -77,10 +76,10 @@ class Sites:
                 return ctx.number(value.expr)
             return ctx.number(value) if torch_api.is_symint(value) else value
 
-        leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_value)
-        site_args, site_kwargs = pytree.tree_unflatten([argument(leaf) for leaf in leaves], spec)
+        leaves, spec = torch_api.tree_flatten((args, kwargs), is_leaf=_is_value)
+        site_args, site_kwargs = torch_api.tree_unflatten([argument(leaf) for leaf in leaves], spec)
         single = not isinstance(fake, list | tuple | dict)
-        outputs, out_spec = pytree.tree_flatten(fake)
+        outputs, out_spec = torch_api.tree_flatten(fake)
         consumed = consumed_outputs(ctx.node) if isinstance(fake, list | tuple) else {0}
         if len(outputs) != len(fake if isinstance(fake, list | tuple) else [fake]):
             consumed = set(range(len(outputs)))
@@ -104,7 +103,7 @@ class Sites:
             self._value(out, result, ctx.builder.emit(relax.TupleGetItem(var, i)) if result is not None else None)
             for i, (out, result) in enumerate(zip(outputs, results, strict=True))
         ]
-        value: Value = pytree.tree_unflatten(values, out_spec)
+        value: Value = torch_api.tree_unflatten(values, out_spec)
         return value
 
     def _tensor_argument(self, value: TensorValue, position: Callable[[relax.Expr], int]) -> TensorArg:
@@ -160,7 +159,7 @@ class Sites:
 
 def draws_random(target: Any) -> bool:
     """Whether an op advances the random number generator."""
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+    return isinstance(target, torch_api.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 def _is_value(value: Any) -> bool:

@@ -30,7 +30,6 @@ from typing import Any
 import sympy
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
 import tvm
 from tvm import relax
 
@@ -160,7 +159,7 @@ class Translator:
         for node in self.graph.nodes:
             if node.op == "call_module":
                 raise self.cannot("calls a module", node, ReasonKind.NO_CONVERTER)
-            for leaf in pytree.tree_leaves(node.meta.get("val")):
+            for leaf in torch_api.tree_leaves(node.meta.get("val")):
                 numbers = [leaf] if torch_api.is_symint(leaf) else []
                 if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
                     numbers = [*leaf.shape, *leaf.stride()]
@@ -282,7 +281,7 @@ class Translator:
         consumed = consumed_outputs(node)
         if converter.produces is not None and not consumed <= converter.produces:
             raise Refusal(ReasonKind.OUTPUT, f"output {sorted(consumed - converter.produces)} is not computed")
-        fakes = [f for f in pytree.tree_leaves(self.fake) if isinstance(f, torch.Tensor)]
+        fakes = [f for f in torch_api.tree_leaves(self.fake) if isinstance(f, torch.Tensor)]
         if converter.function is None:
             self.env[node] = self.sites.call_node(node, converter.kind, fresh=True)
             self._report(node, converter.kind)
@@ -452,7 +451,7 @@ def consumed_outputs(node: torch.fx.Node) -> set[int]:
 
 
 def _draws(target: Any) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+    return isinstance(target, torch_api.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 def _place(fake: torch.Tensor, root: Root) -> Place:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 import tvm_ffi
 
+from .. import torch_api
 from ..importer.sites import SITE_FUNCTION
 from ..importer.translation import CallSite, ScalarRef, SiteResult, TensorArg
 from .plans import Holder, Scalars, held, viewer
@@ -87,7 +87,7 @@ def memory_order(order: tuple[int, ...] | None) -> tuple[int, ...] | None:
 
 def build_site(site: CallSite) -> SiteFunction:
     """The function behind one call site."""
-    leaves, spec = pytree.tree_flatten((site.args, site.kwargs), is_leaf=lambda a: isinstance(a, TensorArg | ScalarRef))
+    leaves, spec = torch_api.tree_flatten((site.args, site.kwargs), lambda a: isinstance(a, TensorArg | ScalarRef))
     readers: list[Any] = []
     for leaf in leaves:
         if isinstance(leaf, TensorArg):
@@ -100,9 +100,9 @@ def build_site(site: CallSite) -> SiteFunction:
 
     def run(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
         values = [read(args, scalars) for read in readers]
-        call_args, call_kwargs = pytree.tree_unflatten(values, spec)
+        call_args, call_kwargs = spec.unflatten(values)
         returned = target(*call_args, **call_kwargs)
-        outputs = [returned] if single else pytree.tree_leaves(returned, is_leaf=lambda v: v is None)
+        outputs = [returned] if single else _flat(returned)
         if not fresh:
             outputs = _unshared(outputs, values)
         handed = [
@@ -120,6 +120,13 @@ def build_site(site: CallSite) -> SiteFunction:
 
             return run_simple
     return run
+
+
+def _flat(returned: Any) -> list[Any]:
+    """The leaves of what an op returned, None among them."""
+    if any(isinstance(v, list | tuple | dict) for v in returned):
+        return torch_api.tree_leaves(returned, lambda v: v is None)
+    return list(returned)
 
 
 def _hand_over(value: Any, result: SiteResult) -> Any:

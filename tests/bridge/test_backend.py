@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from relaxgrad.bridge import backend, blame
+from relaxgrad.bridge import backend
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
+from relaxgrad.bridge.compile import blame
 from relaxgrad.bridge.errors import UnsupportedOps, UserError
 from relaxgrad.bridge.importer import registry
 from relaxgrad.bridge.kinds import Kind, ReasonKind

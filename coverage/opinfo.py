@@ -13,13 +13,11 @@ import torch
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
 
-from .sweep_run import PICKS, Call
+from .sweep_run import call_of
 from .sweep_worker import BaseSweep, Sample, spread
 
 #: Floating-point dtypes are swept forward and backward over the differentiable entries; the others forward, over all.
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool")
-
-_UNSET = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"})
 
 
 def entry_name(info: Any) -> str:
@@ -88,4 +86,4 @@ class Sweep(BaseSweep):
             return sample.output_process_fn_grad(function(first, *args, **kwargs))
 
         args = (sample.input, *sample.args)
-        return Sample(Call(call, args, dict(sample.kwargs), info.name in _UNSET, backward, info.name in PICKS))
+        return Sample(call_of(info.name, call, args, dict(sample.kwargs), backward))

@@ -21,7 +21,7 @@ from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.torch_api import tree_map
 
 from .oplogs_values import TensorSpec, build, fit, in_float32
-from .sweep_run import PICKS, Call
+from .sweep_run import call_of
 from .sweep_values import copy_inputs
 from .sweep_worker import BaseSweep, Sample, spread
 
@@ -207,9 +207,8 @@ class Sweep(BaseSweep):
 
         # Dynamo cannot give a graph input another shape in place, and no model asks it to.
         function = on_a_copy if record.op in _RESHAPE_IN_PLACE else call
-        unset = "empty" in record.op
-        picks = op._schema.name.removeprefix("aten::") in PICKS
-        return Sample(Call(function, values[0], values[1], unset, self.backward, picks), facts)
+        name = op._schema.name.removeprefix("aten::")
+        return Sample(call_of(name, function, values[0], values[1], self.backward), facts)
 
 
 def _runnable(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -106,8 +106,7 @@ def _scaled(op: Any, original: Any, really: bool) -> Fitted:
         if size is None:
             break
         for replacement in _smaller(size):
-            numbers = (True, False) if op._schema.name in _SIZES_AS_NUMBERS else (False, True)
-            ways = itertools.product(numbers, (False, True))
+            ways = itertools.product((False, True), repeat=2)
             candidates = [_with_size(call, size, replacement, plain, multiples) for plain, multiples in ways]
             taken = next((c for c in candidates if not accepted or _accepts(op, c, really)), None)
             if taken is not None:
@@ -119,10 +118,6 @@ def _scaled(op: Any, original: Any, really: bool) -> Fitted:
     if sum(s.numel() for s in specs_in(call)) > HARD_LIMIT:
         raise ValueError(f"too large for this machine: {sum(s.numel() for s in specs_in(call)):,} elements")
     return Fitted(call[0], call[1], {str(old): new for old, new in changes.items()})
-
-
-#: Ops that take sizes as plain numbers and check them against nothing.
-_SIZES_AS_NUMBERS = frozenset({"aten::unfold_backward", "aten::native_group_norm", "aten::native_group_norm_backward"})
 
 
 def _noted(changes: dict[int, int], size: int, new: int) -> dict[int, int]:
@@ -203,6 +198,8 @@ def _restrided(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...] | No
 def _accepts(op: Any, call: Any, really: bool) -> bool:
     """Whether the op takes the call, told without data, or by running it where it is small enough for that."""
     try:
+        if op is torch.ops.aten.unfold_backward.default and not _unfolds(*call[0]):
+            return False
         if really and sum(s.numel() for s in specs_in(call)) < HARD_LIMIT // 4:
             args, kwargs = build(op, *call)
             op(*args, **kwargs)
@@ -215,6 +212,11 @@ def _accepts(op: Any, call: Any, really: bool) -> bool:
     except Exception:
         return False
     return True
+
+
+def _unfolds(gradient: TensorSpec, sizes: list[int], dim: int, size: int, step: int) -> bool:
+    """Whether unfolding `sizes` gives the gradient's shape, which unfold_backward itself does not ask."""
+    return tuple(torch.empty(sizes, device="meta").unfold(dim, size, step).shape) == gradient.shape
 
 
 def _allocate(spec: TensorSpec) -> Tensor:

@@ -27,11 +27,24 @@ class Call:
     kwargs: dict[str, Any] = field(default_factory=dict)
     unset: bool = False  # the op leaves its result's memory unset (torch.empty)
     backward: bool = True
+    zeros: bool = False  # zeros are what the op is for (torch.zeros), so zeros prove it
     picks: bool = False  # returns (values, indices), and which of equal values it picks is not promised
 
 
+#: Ops that return zeros by definition, and those that leave their memory unset.
+ZEROS = frozenset({"zeros", "zeros_like", "new_zeros", "zero"})
+UNSET = frozenset({"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"})
+
 #: Ops whose choice among equal values follows from how eager's kernel happens to partition them.
 PICKS = frozenset({"topk", "kthvalue", "median", "nanmedian", "mode", "sort", "msort"})
+
+
+def call_of(
+    name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], backward: bool
+) -> Call:
+    """A call of the op `name` (without namespace and overload), with what is known of it by name."""
+    base = name.rstrip("_")
+    return Call(function, args, kwargs, base in UNSET, backward, base in ZEROS, base in PICKS)
 
 
 @dataclass

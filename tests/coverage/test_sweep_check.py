@@ -13,7 +13,7 @@ from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.capture import decompositions
 from relaxgrad.coverage import numbers
 from relaxgrad.coverage.sweep_check import Status, check_call
-from relaxgrad.coverage.sweep_run import Call
+from relaxgrad.coverage.sweep_run import Call, call_of
 from relaxgrad.coverage.sweep_values import copy_inputs, grown
 
 Fault = Callable[[list[Any]], list[Any]]  # outputs of a graph -> the outputs that the graph returns
@@ -95,6 +95,12 @@ def test_what_proves_no_value_is_vacuous(function: Callable[..., Any], shape: tu
     assert checked.status is Status.VACUOUS
     assert reason in checked.detail
     assert set(checked.outputs.values()) == {"untested"}
+
+
+def test_zeros_prove_an_op_that_makes_zeros() -> None:
+    making = call_of("new_zeros", lambda x: x.new_zeros(3), (torch.ones(2),), {}, True)
+    assert check_call(making, backend=faulty()).status is Status.PASS
+    assert check_call(making, backend=faulty(first(lambda t: t + 1e-3))).status is Status.WRONG
 
 
 @pytest.mark.parametrize("change", [lambda t: t.new_empty(3, 0), lambda t: t.double()])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +203,14 @@ def test_a_quick_part_of_core_aten_passes(op: str) -> None:
     checked = check_call(samples[len(samples) // 2]().call)
     assert checked.status in GOOD, checked.detail
     assert "verified" in checked.outputs.values()
+
+
+def test_the_data_files_are_packaged() -> None:
+    root = Path(__file__).resolve().parents[2]
+    table = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    folder = root / "coverage"
+    files = [*(folder / "data").iterdir(), *folder.glob("*.tsv")]
+    assert oplogs.BUILT_IN in files
+    for file in files:
+        name = file.relative_to(folder).as_posix()
+        assert any(fnmatch(name, pattern) for pattern in table["relaxgrad.coverage"]), name

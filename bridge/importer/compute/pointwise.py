@@ -50,9 +50,10 @@ def compare(name: str, a: Expr, b: Expr) -> Expr:
     """`a <name> b`, for eq, ne, lt, le, gt and ge.
 
     Note [What TVM simplifies]
-    TVM's simplifier takes floats for numbers of a field without NaN: `x * 0.0` and `0.0 / x` become 0.0, `not (a < b)`
-    becomes `b <= a`, `x != x` becomes false. Zero is therefore written as its square root, which keeps the sign, and the result of a
-    comparison of floats goes through int8, behind which the simplifier sees no comparison; LLVM removes both.
+    TVM's simplifier takes floats for numbers of a field without NaN: `x * 0.0` and `0.0 / x` become 0.0, `not (a <
+    b)` becomes `b <= a`, `x != x` becomes false. Zero is therefore written as its square root, which keeps the sign,
+    and the result of a comparison of floats goes through int8, behind which the simplifier sees no comparison; LLVM
+    removes both.
     """
     if not is_float(a):
         plain: Expr = _COMPARE[name](a, b)

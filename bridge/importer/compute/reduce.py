@@ -129,8 +129,8 @@ def _extreme(x: te.Tensor, dims: Sequence[int], keepdim: bool, *, largest: bool)
     dtype = str(x.dtype)
     name = "amax" if largest else "amin"
     if dtype == "bool":
-        combine = pw.maximum if largest else pw.minimum
-        return reduce(x, dims, keepdim, lambda v: v, combine, lowest if largest else highest, name)
+        either = pw.maximum if largest else pw.minimum
+        return reduce(x, dims, keepdim, lambda v: v, either, lowest if largest else highest, name)
 
     def combine(a: Expr, b: Expr) -> Expr:
         return tirx.max(a, b) if largest else tirx.min(a, b)

@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 def _each(ctx: Translator, values: Sequence[Any] | int, rank: int) -> list[int]:
     """One int a spatial dim: a single one stands for all."""
-    given = list(values) if isinstance(values, list | tuple) else [values]
+    given: list[Any] = list(values) if isinstance(values, list | tuple) else [values]
     given = given * rank if len(given) == 1 else given
     if not all(isinstance(v, int) for v in given):
         raise ctx.refuse(ReasonKind.SYMBOLIC, "a symbolic window")

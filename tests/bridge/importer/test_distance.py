@@ -12,7 +12,7 @@ from torch import Tensor
 from .harness import run_test
 
 
-@pytest.mark.parametrize("p", [0.0, 1.0, 1.5, 2.0, math.inf])
+@pytest.mark.parametrize("p", [0.0, 1.0, 1.5, math.inf])
 def test_distances_and_their_gradients(p: float) -> None:
     a, b = torch.randn(2, 5, 3), torch.randn(2, 4, 3)
     b[0, 1] = a[0, 2]

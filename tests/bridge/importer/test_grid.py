@@ -10,8 +10,9 @@ from torch import Tensor
 from .harness import run_test
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
-@pytest.mark.parametrize("align", [True, False])
+@pytest.mark.parametrize(
+    ("mode", "align"), [("bilinear", True), ("bilinear", False), ("nearest", True), ("bicubic", False)]
+)
 def test_grid_sample_inside_and_outside_of_the_image(mode: str, align: bool) -> None:
     def sample(x: Tensor, grid: Tensor) -> list[Tensor]:
         values = [F.grid_sample(x, grid, mode, p, align_corners=align) for p in ("zeros", "border", "reflection")]

@@ -12,9 +12,10 @@ from relaxgrad.bridge.backend import relaxgrad
 from .harness import run_test
 
 nan, inf = float("nan"), float("inf")
-_ANYWHERE = (
-    ["abs", "neg", "sign", "exp", "exp2", "expm1", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asinh", "atan", "erf", "erfc", "sigmoid", "square", "relu", "frac"]
-)
+_ANYWHERE = [
+    "abs", "neg", "sign", "exp", "exp2", "expm1", "sin", "cos", "tan", "sinh", "cosh", "tanh",
+    "asinh", "atan", "erf", "erfc", "sigmoid", "square", "relu", "frac",
+]  # fmt: skip
 _POSITIVE = ["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "lgamma"]
 _ROUNDING = ["floor", "ceil", "trunc", "round"]
 _EDGES = torch.tensor([0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 3.0, 1e-30, -1e30, 88.0, -88.0, inf, -inf, nan])
@@ -32,7 +33,8 @@ def test_functions_of_one_number_and_their_gradients() -> None:
 def test_activations_and_their_gradients() -> None:
     def activations(x: Tensor, w: Tensor) -> list[Tensor]:
         return [
-            F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.elu(x, 1.3), F.leaky_relu(x, 0.2), F.softplus(x, 2.0),
+            F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.elu(x, 1.3), F.leaky_relu(x, 0.2),
+            F.softplus(x, 2.0),
             F.hardtanh(x, -0.5, 0.7), F.hardswish(x), F.hardsigmoid(x), F.mish(x), F.selu(x), F.logsigmoid(x),
             F.relu6(x * 6), F.softsign(x), F.tanhshrink(x), F.softshrink(x, 0.3), F.hardshrink(x, 0.3), F.celu(x),
             F.glu(x, 0), F.prelu(x, w), F.threshold(x, 0.1, 0.5),
@@ -69,7 +71,8 @@ def test_arithmetic_of_two_numbers() -> None:
     def arithmetic(x: Tensor, y: Tensor) -> list[Tensor]:
         positive = x.abs() + 0.5
         return [
-            x + y, x - 2 * y, torch.rsub(x, y, alpha=3), x * y, x / (y.abs() + 1), positive**y, x**2, x**3, positive**-1,
+            x + y, x - 2 * y, torch.rsub(x, y, alpha=3), x * y, x / (y.abs() + 1), positive**y, x**2, x**3,
+            positive**-1,
             positive**0.5, positive**1.7, 2.0**y, torch.atan2(x, y), torch.hypot(x, y), torch.copysign(x, y),
             torch.lerp(x, y, 0.3), torch.lerp(x, y, y), torch.addcmul(x, y, x, value=0.5), torch.logaddexp(x, y),
             torch.addcdiv(x, y, positive, value=2), torch.xlogy(x, positive), x.masked_fill(y > 0, 2.0),
@@ -101,7 +104,8 @@ def test_integer_division_by_zero_raises_and_the_process_lives() -> None:
 def test_promotion_of_dtypes_and_python_numbers() -> None:
     def mixed(i: Tensor, b: Tensor, f: Tensor, h: Tensor, d: Tensor, zero: Tensor) -> list[Tensor]:
         return [
-            i + 1, i + 1.5, i / 2, i / i.abs().clamp(min=1), b + 1, b + b, b * i, b | (i > 0), f + d, h + f, h * 2.5, i * h,
+            i + 1, i + 1.5, i / 2, i / i.abs().clamp(min=1), b + 1, b + b, b * i, b | (i > 0), f + d, h + f, h * 2.5,
+            i * h,
             f * zero, i + zero, h + zero, b * f, f + i, torch.where(b, i, f), torch.where(b, 1, 2.5), i.float() * d,
             ~b, b ^ (i > 1), i & 3, i | 4, i ^ 1, ~i, i.logical_not(), f.logical_and(i), i.bool(),
         ]  # fmt: skip

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload as OpOverload
     from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 SUPPORTED_TORCH = "2.11 to 2.14"
 
@@ -73,6 +74,7 @@ NAMES: dict[str, Name] = {
         "torch._dynamo.repro.after_dynamo:WrapBackendDebug", "recurrent layers under plain torch.compile"
     ),
     "ops": Name("torch._ops", "the identity of an op"),
+    "dispatch_mode": Name("torch.utils._python_dispatch", "the float64 reference run"),
     "pytree": Name("torch.utils._pytree", "nested inputs and outputs"),
 }
 
@@ -96,6 +98,7 @@ _CLASSES = {
     "FakeTensorMode": "fake_tensor",
     "OpOverload": "ops",
     "HigherOrderOperator": "ops",
+    "TorchDispatchMode": "dispatch_mode",
 }
 
 

@@ -301,6 +301,21 @@ def _ops(api: Any) -> str:
     return "overloads and higher-order ops told apart"
 
 
+@probe("dispatch_mode")
+def _dispatch_mode(api: Any) -> str:
+    seen: list[str] = []
+
+    class Listener(api.TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    with Listener():
+        torch.ones(2) + 1
+    _expect("aten.add.Tensor" in seen, f"{seen} seen instead of aten.add.Tensor")
+    return "sees the ops of a run"
+
+
 @probe("pytree")
 def _pytree(api: Any) -> str:
     found = api.tree_paths({"a": (1, [2])})

@@ -74,8 +74,8 @@ def check_name(model: str) -> None:
     if place.endswith(".py") or "/" in place:
         path = Path(place)
         if not path.is_file():
-            near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
-            raise UserError(f"{model}: no file {place}; {_close(path.name, near, 'files there')}")
+            files = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+            raise UserError(f"{model}: no file {place}; {_close(path.name, files, 'files there')}")
 
 
 def _close(name: str, candidates: list[str], what: str) -> str:

@@ -32,7 +32,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from relaxgrad.bridge.torch_api import TorchDispatchMode
 
 from .problem import Problem, copy_tensors, map_tensors
 

@@ -171,7 +171,7 @@ def _grouped(sch: s_tir.Schedule, blocks: list[Block]) -> bool:
         elif _is_reduction(sch, block):
             decompositions.append((block, inner[0]))
         else:
-            _vectorize(sch, inner)
+            _vectorize(sch, block, inner)
     if work >= PARALLEL_ELEMENTS:
         outer = list(sch.get_loops(ordered[0]))[:rows]
         sch.parallel(sch.fuse(*outer) if rows > 1 else outer[0])
@@ -269,9 +269,9 @@ def reads_columns(sch: s_tir.Schedule, block: Block) -> bool:
 # ---- element-wise ----
 
 
-def _vectorize(sch: s_tir.Schedule, loops: list[Loop]) -> None:
+def _vectorize(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
     """Vector lanes in the innermost of these loops of static extent; no parallel loop."""
-    if not loops:
+    if not loops or _is_one_bfloat16(sch, block):
         return
     extent = _extent(sch, loops[-1])
     lanes = next((n for n in (LANES, 8) if extent and extent % n == 0), None)
@@ -279,8 +279,26 @@ def _vectorize(sch: s_tir.Schedule, loops: list[Loop]) -> None:
         sch.vectorize(sch.split(loops[-1], [None, lanes])[1])
 
 
+def _is_one_bfloat16(sch: s_tir.Schedule, block: Block) -> bool:
+    """Whether every vector lane would store the same bfloat16 (a fill, a broadcast): TVM cannot compile that store."""
+    node = sch.get(block)
+    if str(node.writes[0].source.ty.dtype) != "bfloat16":
+        return False
+    inner = [v.var for v in node.iter_vars][-1:]
+    reads = [r.min for read in node.reads for r in read.region]
+    used = False
+
+    def visit(var: Any) -> None:
+        nonlocal used
+        used = used or any(var.same_as(v) for v in inner)
+
+    for index in [*reads, node.body.value]:
+        tvm_ffi.structural_walk(index, (tirx.Var, visit))
+    return not used
+
+
 def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
-    if not loops:
+    if not loops or _is_one_bfloat16(sch, block):
         return
     extents = _extents(sch, loops)
     if extents is None:

@@ -24,7 +24,8 @@ def _operand(ctx: Translator, x: TensorValue) -> tuple[TensorValue, Matrix] | No
         root = TensorValue(place.root.var, tuple(place.root.var.ty.shape.values), x.dtype)
         size, stride = ctx.dims(place.size), ctx.dims(place.stride)
         offset = 0 if place.whole else ctx.dim(place.offset)
-        found = gemm.matrix(*size[-2:], *stride[-2:], offset, stride[0] if len(size) == 3 else 0)
+        batch_step = stride[0] if len(size) == 3 else 0
+        found = gemm.matrix(size[-2], size[-1], stride[-2], stride[-1], offset, batch_step)
         if found is not None:
             return root, found
     rows, columns = x.shape[-2:]

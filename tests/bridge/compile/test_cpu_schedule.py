@@ -127,3 +127,17 @@ def test_a_reader_that_writes_beyond_the_row_writes_all_of_it() -> None:
 
     (y,), _ = build(padded, x)
     torch.testing.assert_close(y, torch.nn.functional.pad(x.softmax(1), (0, 16), value=-1.0))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_one_value_in_every_lane(dtype: str) -> None:
+    """A fill and a broadcast along the vector lanes: of bfloat16, TVM cannot compile the vector store."""
+    x = torch.randn(4, 1).to(getattr(torch, dtype))
+
+    def fill_and_spread(t: te.Tensor) -> list[te.Tensor]:
+        filled = te.compute((4, 32), lambda i, j: pointwise.number(1.5, dtype), name="filled")
+        return [filled, te.compute((4, 32), lambda i, j: t(i, 0), name="spread")]
+
+    (filled, spread), _ = build(fill_and_spread, x)
+    assert torch.equal(filled, torch.full((4, 32), 1.5, dtype=x.dtype))
+    assert torch.equal(spread, x.expand(4, 32))

@@ -8,7 +8,8 @@ Every tensor that comes out, every gradient and every input that was written to 
 - Random values have no reference but eager's at the same seed, unless the float64 run drew the same numbers (it then
   lies close to eager). A reference that the float64 run cannot give is eager's own values, and the record says so.
 - A float64 call has no wider type to be judged in. Its reference is eager, and the size of eager's own rounding error
-  is taken from a float32 run of the same call, scaled by the ratio of the two epsilons.
+  is taken from a float32 run of the same call, scaled by the ratio of the two epsilons; an error within a few units in
+  the last place of the call's largest value always passes.
 - A comparison of nothing (no elements, zeros with zeros, memory that the op leaves unset) proves shape, dtype and
   strides, not values. A call that has no other comparison is `vacuous`: it does not fail, and is never counted as
   verified.
@@ -280,6 +281,9 @@ def _zero_as_it_should_be(
         return found
     exact, error = reference.double().abs().max(), (eager.double() - reference.double()).abs().max()
     floor = numbers.FLOOR_EPS * torch.finfo(eager.dtype).eps * size
+    if eager.dtype is torch.float64 and bool((result - reference).abs().max() <= floor):
+        # eager's error is an estimate there (see the Note), too small where its float32 run was lucky
+        return replace(found, verdict=Verdict.PASS)
     noise = bool(error >= exact) if found.verdict is Verdict.ALL_ZERO else bool(exact <= floor)
     if noise and bool(result.double().abs().max() <= floor):
         return Comparison(found.name, Verdict.EMPTY, detail="zero up to rounding")

@@ -68,13 +68,15 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def for_vm(tensor: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
-    """A tensor as the machine takes it: dims in memory order (None: as they are), contiguous, not lazily negated."""
+    """A tensor as the machine takes it: dims in memory order (None: as they are), contiguous, in memory of its own."""
     if tensor.requires_grad:
         tensor = tensor.detach()
     if order is not None:
         tensor = tensor.permute(order)
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
+    if tensor._is_zerotensor():  # no memory at all: torch makes such for gradients that are zero everywhere
+        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
     if not tensor.is_contiguous():
         tensor = tensor.contiguous()
     return _compact(tensor) if tensor.numel() == 0 else tensor
@@ -85,26 +87,47 @@ def memory_order(order: tuple[int, ...] | None) -> tuple[int, ...] | None:
     return None if order is None or order == tuple(range(len(order))) else order
 
 
+def _maker(value: Any) -> Callable[[tuple[Any, ...], Scalars], Any] | None:
+    """The function that makes an argument for a call; None for what is the same in every call.
+
+    A nested argument is taken apart here and not in each call: a tree of arguments costs more than a small convolution.
+    """
+    if isinstance(value, TensorArg):
+        return _reader(value)
+    if isinstance(value, ScalarRef):
+        index = value.index
+        return lambda _, scalars: scalars[index]
+    if isinstance(value, dict):
+        items = [(key, _maker(item), item) for key, item in value.items()]
+        if all(make is None for _, make, _ in items):
+            return None
+        return lambda args, scalars: {k: item if make is None else make(args, scalars) for k, make, item in items}
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        parts = [(_maker(item), item) for item in value]
+        if all(make is None for make, _ in parts):
+            return None
+        kind = type(value)
+        return lambda args, scalars: kind([item if make is None else make(args, scalars) for make, item in parts])
+    if torch_api.tree_leaves(value) != [value]:  # a container of another kind
+        leaves, spec = torch_api.tree_flatten(value, lambda a: isinstance(a, TensorArg | ScalarRef))
+        made = _maker(leaves)
+        return None if made is None else lambda args, scalars: spec.unflatten(made(args, scalars))
+    return None
+
+
 def build_site(site: CallSite) -> SiteFunction:
     """The function behind one call site."""
-    leaves, spec = torch_api.tree_flatten((site.args, site.kwargs), lambda a: isinstance(a, TensorArg | ScalarRef))
-    readers: list[Any] = []
-    for leaf in leaves:
-        if isinstance(leaf, TensorArg):
-            readers.append(_reader(leaf))
-        elif isinstance(leaf, ScalarRef):
-            readers.append(lambda _, scalars, index=leaf.index: scalars[index])
-        else:
-            readers.append(lambda _args, _scalars, value=leaf: value)
+    parts = [(_maker(value), value) for value in site.args]
+    make_kwargs, fixed_kwargs = _maker(site.kwargs), site.kwargs
     target, results, single, fresh = site.target, site.results, site.single, site.fresh
 
     def run(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
-        values = [read(args, scalars) for read in readers]
-        call_args, call_kwargs = spec.unflatten(values)
-        returned = target(*call_args, **call_kwargs)
+        values = [value if make is None else make(args, scalars) for make, value in parts]
+        kwargs = fixed_kwargs if make_kwargs is None else make_kwargs(args, scalars)
+        returned = target(*values, **kwargs)
         outputs = [returned] if single else _flat(returned)
         if not fresh:
-            outputs = _unshared(outputs, values)
+            outputs = _unshared(outputs, torch_api.tree_leaves((values, kwargs)))
         handed = [
             None if result is None else _hand_over(value, result)
             for value, result in zip(outputs, results, strict=False)
@@ -113,12 +136,11 @@ def build_site(site: CallSite) -> SiteFunction:
 
     if single and fresh and not site.kwargs and results[0] is not None and not results[0].opaque:
         order = memory_order(results[0].order)
-        if isinstance(site.args, tuple) and all(not isinstance(a, list | tuple | dict) for a in site.args):
 
-            def run_simple(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
-                return for_vm(target(*[read(args, scalars) for read in readers]), order)
+        def run_simple(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
+            return for_vm(target(*[value if make is None else make(args, scalars) for make, value in parts]), order)
 
-            return run_simple
+        return run_simple
     return run
 
 
@@ -143,6 +165,6 @@ def _unshared(outputs: list[Any], inputs: list[Any]) -> list[Any]:
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    if tensor.layout != torch.strided:
+    if tensor.layout != torch.strided or tensor._is_zerotensor():  # neither has memory of the ordinary kind
         return -id(tensor)
     return tensor.untyped_storage().data_ptr() or -id(tensor)

@@ -18,7 +18,7 @@ from tests.bridge.faults import Compile, Program, agree, grads, seen
 PROGRAMS: list[Program] = []
 
 #: Ops that have no lowering yet; the program must be right all the same.
-FALLBACKS: dict[str, set[str]] = {}
+FALLBACKS: dict[str, set[str]] = {"gradient_that_is_zero_everywhere": {"aten._efficientzerotensor.default"}}
 
 
 def program(function: Program) -> Program:
@@ -413,3 +413,12 @@ def test_saved_tensors_die_with_the_graph() -> None:
     del x, loss
     gc.collect()
     assert alive() is None
+
+
+@program
+def gradient_that_is_zero_everywhere(compile: Compile) -> dict[str, Any]:
+    """sgn's backward makes a tensor without memory (ZeroTensor), which reaches the kernels of what comes before."""
+    x = torch.randn(3, 4, requires_grad=True)
+    y = compile(lambda v: (torch.sgn(v * 2), v * 3))(x)
+    (y[0].sum() + y[1].sum()).backward()
+    return {"y": seen(y[0]), "gradient": seen(x.grad)}

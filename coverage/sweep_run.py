@@ -127,7 +127,8 @@ class Compiled:
     def run(self, call: Call, tangents: dict[str, Tensor]) -> Run:
         from relaxgrad.bridge.backend import record_graphs
 
-        with record_graphs() as graphs:
+        # Numbers among the arguments stay numbers: --dynamic is about sizes, and some ops take no symbolic kernel size.
+        with record_graphs() as graphs, torch_api.dynamo_config_patch(specialize_int=True):
             try:
                 if self._compiled is not None:
                     return run_call(call, self._compiled, tangents, SEED)

@@ -55,7 +55,8 @@ def _copy(tensor: Tensor, storages: dict[int, tuple[Any, Any]], wide: torch.dtyp
 def grown(args: Any, kwargs: Any, most: int = 3) -> Iterator[tuple[Any, Any]]:
     """The inputs with one size grown by one wherever it occurs, for the `most` commonest sizes above 1.
 
-    What is added repeats the first slice, so that values stay in the domain of the op and indices in range.
+    What is added repeats the first slice, floating-point values a little nearer to zero: they stay in the domain of the
+    op and indices in range, and no two values are equal that were not.
     """
     leaves = [t for t in torch_api.tree_leaves((args, kwargs)) if _can_grow(t)]
     sizes = Counter(size for t in leaves for size in t.shape if size > 1)
@@ -69,6 +70,8 @@ def grown(args: Any, kwargs: Any, most: int = 3) -> Iterator[tuple[Any, Any]]:
             for dim, length in enumerate(leaf.shape):
                 if length == size:
                     new = new.index_select(dim, steps)
+                    if new.is_floating_point():
+                        new.select(dim, size).mul_(0.9375)
             return new.clone().requires_grad_(leaf.requires_grad)
 
         yield torch_api.tree_map(grow, (args, kwargs))

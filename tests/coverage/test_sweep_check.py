@@ -199,6 +199,7 @@ def test_a_grown_size_grows_everywhere() -> None:
     assert kwargs == {}
     assert [tuple(t.shape) for t in args] == [(5, 3), (5,)]
     assert args[1].tolist() == [0, 1, 2, 3, 0]
+    assert torch.equal(args[0][4], args[0][0] * 0.9375)
 
 
 @pytest.mark.parametrize("given", [[2, 0], [0, 2], [0, 0], [1, 0], [0, 7]])

@@ -66,10 +66,10 @@ class BaseSweep:
 
 
 def spread(count: int, limit: int | None) -> list[int]:
-    """The numbers below `count`, or `limit` of them at equal distances, so that late samples have their turn too."""
+    """The numbers below `count`, or `limit` of them from the middles of equal parts: the first ones are often 0-d."""
     if limit is None or limit >= count:
         return list(range(count))
-    return [k * count // limit for k in range(limit)]
+    return [(2 * k + 1) * count // (2 * limit) for k in range(limit)]
 
 
 def load_sweep(name: str, settings: dict[str, Any]) -> BaseSweep:

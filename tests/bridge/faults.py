@@ -42,7 +42,8 @@ def agree(
 ) -> list[GraphRecord]:
     """Runs `program` in eager and compiled and fails unless what it returns is the same; returns the compiled graphs.
 
-    Compared of a tensor: dtype, shape, strides, requires_grad, values. No op but `fallbacks` may fall back to ATen.
+    Compared of a tensor: dtype, shape, strides, requires_grad, values. The ops in `fallbacks`, and no others, must fall
+    back to ATen.
     A graph that failed to compile fails the test whatever the values, and so does a program of which nothing was
     compiled.
     """
@@ -61,6 +62,8 @@ def agree(
     assert not faults, "\n".join(faults)
     fallen = [str(r) for record in records for r in record.reasons if r.op not in fallbacks]
     assert not fallen, "\n".join(fallen)
+    gone = set(fallbacks) - {r.op for record in records for r in record.reasons}
+    assert not gone, f"{sorted(gone)} no longer fall back: take them out of the table"
     return records
 
 

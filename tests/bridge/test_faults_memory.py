@@ -8,15 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from tests.bridge.expected_fallbacks import FALLBACKS
 from tests.bridge.faults import Compile, Program, agree, grads, seen, shares
 
 PROGRAMS: list[Program] = []
-
-#: Ops that have no lowering yet; the program must be right all the same.
-FALLBACKS = {
-    "as_strided_views": {"aten.as_strided_scatter.default"},
-    "one_view_written_another_read": {"aten.as_strided_scatter.default"},
-}
 
 
 def program(function: Program) -> Program:

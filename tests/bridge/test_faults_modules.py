@@ -13,12 +13,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
+from tests.bridge.expected_fallbacks import FALLBACKS
 from tests.bridge.faults import Compile, Program, Tolerance, agree, grads, seen
 
 PROGRAMS: list[Program] = []
-
-#: Ops that have no lowering yet; the program must be right all the same.
-FALLBACKS = {"weight_norm": {"aten._weight_norm_interface_backward.default"}}
 
 
 def program(function: Program) -> Program:

@@ -10,24 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tests.bridge.expected_fallbacks import FALLBACKS
 from tests.bridge.faults import Compile, Program, Tolerance, agree, grads, seen
 
 PROGRAMS: list[Program] = []
-
-#: Ops that have no lowering yet; the program must be right all the same.
-FALLBACKS = {
-    "scatter_reductions": {"aten.scatter_reduce.two"},
-    "pool_indices": {
-        "aten.max_pool2d_with_indices.default", "aten.max_pool2d_with_indices_backward.default",
-        "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool2d_backward.default",
-    },
-    "sorts_and_their_indices": {"aten.cummax.default", "aten.cummin.default"},
-    "ties": {"aten.cummax.default"},
-    "bool_mask_index": {
-        "aten.index_put.default", "aten.masked_scatter.default", "aten.masked_scatter_backward.default",
-    },
-    "large_integers": {"aten.__rshift__.Scalar"},
-}  # fmt: skip
 
 
 def program(function: Program) -> Program:

@@ -10,12 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from tests.bridge.expected_fallbacks import FALLBACKS
 from tests.bridge.faults import Compile, Program, Tolerance, agree, grads, seen
 
 PROGRAMS: list[Program] = []
-
-#: Ops that have no lowering yet; the program must be right all the same.
-FALLBACKS = {"rrelu": {"aten.rrelu_with_noise_backward.default"}}
 
 
 def program(function: Program) -> Program:

@@ -35,16 +35,16 @@ def planted(monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], inte
 
 
 def test_a_real_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["audit", "--core-aten", "--op", "neg", "--op", "mm.default", "--samples", "1", "-o", str(tmp_path)]
+    options = ["audit", "--core-aten", "--op", "tanh", "--op", "bmm.default", "--samples", "1", "-o", str(tmp_path)]
     assert main(options) == 0
     out = capsys.readouterr().out
     assert "2 samples of 2 of 2 entries: 2 pass." in out
     summary = json.loads((tmp_path / "core-aten.json").read_text())
-    assert summary["entries"]["aten.neg.default"]["kinds"] == {"native": 1}
-    assert summary["entries"]["aten.mm.default"]["kinds"]["library"] >= 1
-    assert summary["entries"]["aten.mm.default"]["backward"] == 1
+    assert summary["entries"]["aten.tanh.default"]["kinds"] == {"native": 1}
+    assert summary["entries"]["aten.bmm.default"]["kinds"]["library"] >= 1
+    assert summary["entries"]["aten.bmm.default"]["backward"] == 1
     assert summary["versions"]["torch"]
-    assert "| aten.neg.default | 1 | 1 |" in (tmp_path / "core-aten.md").read_text()
+    assert "| aten.tanh.default | 1 | 1 |" in (tmp_path / "core-aten.md").read_text()
     assert len((tmp_path / "core-aten.jsonl").read_text().splitlines()) == 3
     assert main(options) == 2
     assert "go on with --resume" in capsys.readouterr().err

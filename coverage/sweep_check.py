@@ -66,6 +66,7 @@ class Checked:
     error: float = 0.0  # the largest of the wrong values, relative to the largest reference value
     outputs: dict[str, str] = field(default_factory=dict)
     reference: str = "float64"
+    by_torch: bool = False  # of a failure: PyTorch's own kernels fail in the same graph too, so it lies in the graph
     layout: str = ""  # where strides differ from eager's and should
     backward: bool = False  # whether a gradient was judged
     road: str = "whole"  # "breaks": Dynamo needed graph breaks
@@ -124,9 +125,21 @@ def _check(call: Call, dynamic: bool, backend: Any) -> Checked:
     checked.backward = bool(eager.gradients)
     if checked.status is not Status.ERROR:
         _decide(checked, found, call)
+    if checked.status not in GOOD and _torch_fails_too(call, tangents, eager, dynamic):
+        checked.by_torch = True
+        checked.detail += " [PyTorch's own kernels in the same graph fail too]"
     if backward_error and not checked.detail:
         checked.detail = f"eager has no backward: {backward_error}"
     return checked
+
+
+def _torch_fails_too(call: Call, tangents: dict[str, Tensor], eager: Run, dynamic: bool) -> bool:
+    """Whether the call fails as well where AOTAutograd's graph, with our decompositions, runs in PyTorch's kernels."""
+    by_torch = run_by_torch(call, tangents, dynamic)
+    return by_torch is None or any(
+        not c.passed and c.verdict is not Verdict.EMPTY
+        for c in _judge(call, tangents, eager, by_torch, Checked(Status.PASS), "")
+    )
 
 
 def _without_gradients(call: Call) -> Call:

@@ -141,9 +141,9 @@ class Compiled:
         self.road = "whole"
         try:
             return self._try(call, tangents, fullgraph=True)
-        except torch_api.dynamo_errors() as error:
-            if _from_backend(error):
-                raise
+        except Exception:
+            # Asking for a whole graph also makes torch capture shapes that depend on data, which it leaves out by
+            # default. A fault of the backend is raised again below, from the same graph.
             graphs.clear()
             torch_api.dynamo_reset()
             self.road = "breaks"
@@ -158,7 +158,7 @@ class Compiled:
         return run_call(call, self._compiled, tangents, SEED)
 
 
-def run_by_torch(call: Call, tangents: dict[str, Tensor]) -> Run | None:
+def run_by_torch(call: Call, tangents: dict[str, Tensor], dynamic: bool = False) -> Run | None:
     """The call through AOTAutograd with our decompositions and PyTorch's kernels; None where that fails."""
     from relaxgrad.bridge.capture import decompositions
 
@@ -168,11 +168,6 @@ def run_by_torch(call: Call, tangents: dict[str, Tensor]) -> Run | None:
     torch_api.dynamo_reset()
     backend = torch_api.aot_backend(compiler, compiler, compiler, decompositions("core_aten"))
     try:
-        return run_call(call, torch.compile(call.function, backend=backend, dynamic=False), tangents, SEED)
+        return run_call(call, torch.compile(call.function, backend=backend, dynamic=dynamic), tangents, SEED)
     except Exception:
         return None
-
-
-def _from_backend(error: BaseException) -> bool:
-    """Whether the error was raised in our backend: a graph break would only hide it."""
-    return type(error).__name__ == "BackendCompilerFailed"

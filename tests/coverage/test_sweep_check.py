@@ -227,3 +227,19 @@ def test_rounding_noise_for_exact_zeros_is_no_fault_and_more_is() -> None:
     for noise, status in ((2e-8, Status.PASS), (1e-4, Status.WRONG)):
         checked = check_call(given, backend=faulty(backward=first(lambda t, noise=noise: t + noise)))  # type: ignore[misc]
         assert checked.status is status, checked.detail
+
+
+def test_a_fault_of_the_graph_itself_is_told_from_one_of_the_backend() -> None:
+    broken = call(product, (5, 7), (7, 3))
+    checked = check_call(broken, backend=faulty(first(lambda t: t * 2)))
+    assert not checked.by_torch
+
+    def refused(x: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            return x.cos()
+        return x.sin()
+
+    checked = check_call(call(refused, (4,)))
+    assert checked.status is Status.WRONG
+    assert checked.by_torch
+    assert checked.detail.endswith("[PyTorch's own kernels in the same graph fail too]")

@@ -31,8 +31,8 @@ def train_table(results: dict[str, Any]) -> str:
     versions = results["versions"]
     steps, threads = records[0]["steps"], records[0]["threads"]
     note = (
-        f"{steps} AdamW steps in train mode, dropout on, the same seed in eager and on TVM; batches and widths are small. "
-        f"Times are medians of interleaved steps on {threads} thread{'s' if threads != 1 else ''} "
+        f"{steps} AdamW steps in train mode, dropout on, the same seed in eager and on TVM; batches and widths are "
+        f"small. Times are medians of interleaved steps on {threads} thread{'s' if threads != 1 else ''} "
         f"of {results.get('machine', 'an unnamed machine')}; "
         f"torch {versions['torch']}, apache-tvm {versions['apache-tvm']}, transformers {versions['transformers']}."
     )

@@ -19,6 +19,7 @@ from .capture import decompositions, describe, source_of
 from .errors import UnsupportedOps, UserError
 from .kinds import Kind, Reason, ReasonKind
 from .schemas import CapturedGraph, GraphKind, GraphRecord
+from .threads import settle_pools
 
 if TYPE_CHECKING:
     from .importer.translate import Options
@@ -167,6 +168,7 @@ def _on_tvm(captured: CapturedGraph, target: Any, options: BackendOptions) -> Ca
     from .importer.translate import Options, translate
     from .runtime.executable import Executable
 
+    settle_pools()
     start = time.perf_counter()
     how = Options(fallback=options.fallback, on_compile_error=options.on_compile_error)
     translation = translate(captured, how)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,6 @@ class Sites:
 
         `fresh`: the results never share memory with the arguments. `ordered`: see Note [Order of random calls].
         """
-        from .translate import consumed_outputs
-
         ctx = self._ctx
         packed: list[relax.Expr] = []
         positions: dict[Any, int] = {}
@@ -164,3 +163,18 @@ def draws_random(target: Any) -> bool:
 
 def _is_value(value: Any) -> bool:
     return isinstance(value, TensorValue | OpaqueValue | SymbolicNumber)
+
+
+def consumed_outputs(node: torch.fx.Node) -> set[int]:
+    """The outputs of a node that some other node reads; all of them where a reader takes the whole tuple."""
+    value = node.meta.get("val")
+    if not isinstance(value, list | tuple):
+        return {0}
+    consumed: set[int] = set()
+    for user in node.users:
+        if user.target is operator.getitem:
+            if user.users:
+                consumed.add(user.args[1])  # type: ignore[arg-type]  # an int
+        else:
+            return set(range(len(value)))
+    return consumed

@@ -44,7 +44,7 @@ from .inputs import Inputs, is_float_symbol
 from .kernel import kernel_call
 from .outputs import Outputs
 from .registry import Converter, Refusal, registry
-from .sites import Sites
+from .sites import Sites, consumed_outputs
 from .translation import NodeReport, ScalarRef, Translation
 from .types import DTYPES, Symbols, UnsupportedSize, dense_order, is_empty, is_typed
 from .values import Place, Root, SymbolicNumber, TensorValue, Value
@@ -433,21 +433,6 @@ _CHECKED_BY_GUARDS = frozenset(
     {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default", "aten.sym_constrain_range.default",
      "aten.sym_constrain_range_for_size.default"}
 )  # fmt: skip
-
-
-def consumed_outputs(node: torch.fx.Node) -> set[int]:
-    """The outputs of a node that some other node reads; all of them where a reader takes the whole tuple."""
-    value = node.meta.get("val")
-    if not isinstance(value, list | tuple):
-        return {0}
-    consumed: set[int] = set()
-    for user in node.users:
-        if user.target is operator.getitem:
-            if user.users:
-                consumed.add(user.args[1])  # type: ignore[arg-type]  # an int
-        else:
-            return set(range(len(value)))
-    return consumed
 
 
 def _draws(target: Any) -> bool:

@@ -10,8 +10,6 @@ import typer
 
 from relaxgrad.bridge.errors import UserError
 
-from .train import _versions
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -158,12 +156,13 @@ def _shard(text: str) -> tuple[int, int]:
 
 def _sweep(plan: Plan, output: Path | None, resume: bool, jobs: int) -> bool:
     """Runs one sweep, writes and shows what it found; whether all is as expected."""
+    from relaxgrad.coverage.records import versions
     from relaxgrad.coverage.sweep_records import Records
 
     if output is None:
         with tempfile.TemporaryDirectory() as folder:
             return _sweep(plan, Path(folder), False, jobs)
-    records = Records(output / f"{_file_name(plan)}.jsonl", {**plan.head(), "versions": _versions()}, resume)
+    records = Records(output / f"{_file_name(plan)}.jsonl", {**plan.head(), "versions": versions()}, resume)
     try:
         _run(plan, records, jobs)
     except KeyboardInterrupt:
@@ -255,7 +254,7 @@ def _fuzz(count: int, seed: int, output: Path | None, limit: float) -> bool:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from relaxgrad.coverage.fuzz import run_fuzz
-    from relaxgrad.coverage.records import write_json
+    from relaxgrad.coverage.records import versions, write_json
 
     progress_console = Console(stderr=True, emoji=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -274,5 +273,5 @@ def _fuzz(count: int, seed: int, output: Path | None, limit: float) -> bool:
         if output is not None:
             (output / f"fuzz-{seed}-{number}.py").write_text(failure["script"])
     if output is not None:
-        write_json(output / f"fuzz-{seed}.json", {"schema": 1, "versions": _versions(), **result})
+        write_json(output / f"fuzz-{seed}.json", {"schema": 1, "versions": versions(), **result})
     return not failures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +50,7 @@ def command(
     if fallback not in ("aten", "error"):
         raise UserError(f"--fallback is aten or error, not {fallback!r}")
     from relaxgrad.bridge.compile.target import resolve_target
-    from relaxgrad.coverage.records import check_writable, write_json
+    from relaxgrad.coverage.records import check_writable, versions, write_json
 
     if json_file is not None:
         check_writable(json_file)
@@ -64,7 +63,7 @@ def command(
     if json_file is not None:
         write_json(
             json_file,
-            {"schema": SCHEMA, "command": "train", "machine": _machine(), "versions": _versions(), "models": records},
+            {"schema": SCHEMA, "command": "train", "machine": _machine(), "versions": versions(), "models": records},
         )
     user_errors = [o for o in outcomes if o.state == "user error"]
     if not (user_errors and len(names) == 1):
@@ -84,19 +83,6 @@ def _machine() -> str:
 
     cpu = host_cpu()
     return f"{cpu.name}, {cpu.cores} core{'s' if cpu.cores != 1 else ''}"
-
-
-def _versions() -> dict[str, str | None]:
-    """What was measured with; None for a package that is not installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    versions: dict[str, str | None] = {"python": platform.python_version()}
-    for package in ("relaxgrad", "torch", "apache-tvm", "transformers"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
-    return versions
 
 
 def _names(models: list[str], all_models: bool) -> list[str]:

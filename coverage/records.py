@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -47,3 +48,16 @@ def write_json(path: Path, value: Any) -> None:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def versions() -> dict[str, str | None]:
+    """What was measured with; None for a package that is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in ("relaxgrad", "torch", "apache-tvm", "transformers"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found

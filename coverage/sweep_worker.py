@@ -11,6 +11,7 @@ import faulthandler
 import importlib
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,19 +43,19 @@ class Sample:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class BaseSweep:
+class BaseSweep(ABC):
     """What there is to check, and how."""
 
     def __init__(self, settings: dict[str, Any]):
         self.settings = settings
 
+    @abstractmethod
     def entries(self) -> list[str]:
         """Names in the order in which they are checked."""
-        raise NotImplementedError
 
+    @abstractmethod
     def samples(self, entry: str) -> dict[int, Callable[[], Sample]]:
         """By number, a function that makes the sample. May raise: the entry then counts as one eager cannot run."""
-        raise NotImplementedError
 
     def warm_up(self) -> None:
         """Loads what the first sample would otherwise wait for."""

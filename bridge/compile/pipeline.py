@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import transform as rx
 
+from ..importer.kernel import LIBRARY_CALL
 from . import intrinsics
 from .schedule import schedule_kernels
 
@@ -48,7 +49,7 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any
         for step in passes(target):
             module = step(module)
         functions = [f for f in module.functions.values() if isinstance(f, tirx.PrimFunc)]
-        kernels = sum("relaxgrad.library_call" not in (f.attrs or {}) for f in functions)
+        kernels = sum(LIBRARY_CALL not in (f.attrs or {}) for f in functions)
         executable = relax.build(module, target, relax_pipeline=None)
     return executable, kernels
 

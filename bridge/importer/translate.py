@@ -44,7 +44,7 @@ from .inputs import Inputs, is_float_symbol
 from .kernel import kernel_call
 from .outputs import Outputs
 from .registry import Converter, Refusal, registry
-from .sites import Sites, consumed_outputs
+from .sites import Sites, consumed_outputs, draws_random
 from .translation import NodeReport, ScalarRef, Translation
 from .types import DTYPES, Symbols, UnsupportedSize, dense_order, is_empty, is_typed
 from .values import Place, Root, SymbolicNumber, TensorValue, Value
@@ -224,7 +224,7 @@ class Translator:
             self.env[node] = self.env[node.args[0]][node.args[1]]  # type: ignore[index]  # a tuple's getitem
             return
         value = node.meta.get("val")
-        if torch_api.is_symint(value) or (isinstance(value, int | float | bool) and not _draws(node.target)):
+        if torch_api.is_symint(value) or (isinstance(value, int | float | bool) and not draws_random(node.target)):
             plain = not getattr(torch_api.expr_of(value), "free_symbols", None)
             self.env[node] = self.number(value) if plain else SymbolicNumber(torch_api.expr_of(value), type(value))
             self._report(node, Kind.METADATA)
@@ -433,10 +433,6 @@ _CHECKED_BY_GUARDS = frozenset(
     {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default", "aten.sym_constrain_range.default",
      "aten.sym_constrain_range_for_size.default"}
 )  # fmt: skip
-
-
-def _draws(target: Any) -> bool:
-    return isinstance(target, torch_api.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 def _place(fake: torch.Tensor, root: Root) -> Place:

@@ -36,10 +36,6 @@ def is_float(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat"))
 
 
-def is_int(dtype: str) -> bool:
-    return dtype.startswith(("int", "uint"))
-
-
 def opmath(dtype: str) -> str:
     """The dtype in which ATen computes on `dtype` (at::opmath_type): float32 for the halves."""
     return "float32" if dtype in HALVES else dtype

@@ -120,6 +120,7 @@ def build_site(site: CallSite) -> SiteFunction:
     parts = [(_maker(value), value) for value in site.args]
     make_kwargs, fixed_kwargs = _maker(site.kwargs), site.kwargs
     target, results, single, fresh = site.target, site.results, site.single, site.fresh
+    orders = [None if result is None else memory_order(result.order) for result in results]
 
     def run(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
         values = [value if make is None else make(args, scalars) for make, value in parts]
@@ -129,13 +130,13 @@ def build_site(site: CallSite) -> SiteFunction:
         if not fresh:
             outputs = _unshared(outputs, torch_api.tree_leaves((values, kwargs)))
         handed = [
-            None if result is None else _hand_over(value, result)
-            for value, result in zip(outputs, results, strict=False)
+            None if result is None else _hand_over(value, result, order)
+            for value, result, order in zip(outputs, results, orders, strict=False)
         ]
         return handed[0] if single else handed
 
     if single and fresh and not site.kwargs and results[0] is not None and not results[0].opaque:
-        order = memory_order(results[0].order)
+        order = orders[0]
 
         def run_simple(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
             return for_vm(target(*[value if make is None else make(args, scalars) for make, value in parts]), order)
@@ -151,8 +152,8 @@ def _flat(returned: Any) -> list[Any]:
     return list(returned)
 
 
-def _hand_over(value: Any, result: SiteResult) -> Any:
-    return Holder(value) if result.opaque else for_vm(value, memory_order(result.order))
+def _hand_over(value: Any, result: SiteResult, order: tuple[int, ...] | None) -> Any:
+    return Holder(value) if result.opaque else for_vm(value, order)
 
 
 def _unshared(outputs: list[Any], inputs: list[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from .layout import broadcast_index
-from .pointwise import cast, number
+from .pointwise import number
 
 
 def take_rows(table: te.Tensor, index: te.Tensor) -> te.Tensor:
@@ -129,7 +129,3 @@ class loops:
 
 def zeros(shape: Sequence[Any], dtype: str) -> te.Tensor:
     return te.compute(tuple(shape), lambda *_: number(0, dtype), name="zeros")
-
-
-def as_dtype(x: Any, dtype: str) -> Any:
-    return cast(x, dtype)

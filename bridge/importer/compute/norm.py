@@ -6,7 +6,6 @@ from typing import Any
 
 from tvm import te, tirx
 
-from . import pointwise as pw
 from .layout import const
 from .pointwise import cast, number
 from .reduce import amax, cast_all, mean, sum_as
@@ -76,10 +75,6 @@ def layer_norm(
 
     out = te.compute(x.shape, normalize, name="layer_norm")
     return [out, cast_all(average, stat_dtype), cast_all(rstd, stat_dtype)]
-
-
-def clamp_min(x: Any, low: float) -> Any:
-    return pw.maximum(x, number(low, pw.dtype_of(x)))
 
 
 def batch_norm(

@@ -13,8 +13,8 @@ from relaxgrad.bridge.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from relaxgrad.coverage.sweep import Plan
-    from relaxgrad.coverage.sweep_records import Records
+    from relaxgrad.coverage.sweeps.driver import Plan
+    from relaxgrad.coverage.sweeps.records import Records
 
 BUILT_IN = "built-in"
 
@@ -98,9 +98,9 @@ def _plans(
     limit: float,
 ) -> list[Plan]:
     """The sweeps that the options name. Raises UserError for what can be told wrong now."""
-    from relaxgrad.coverage.opinfo import entry_names
-    from relaxgrad.coverage.sweep import Plan
-    from relaxgrad.coverage.sweep_worker import load_sweep
+    from relaxgrad.coverage.sweeps.driver import Plan
+    from relaxgrad.coverage.sweeps.opinfo import entry_names
+    from relaxgrad.coverage.sweeps.worker import load_sweep
 
     count = _count(samples)
     common: dict[str, Any] = {"samples": count, "dynamic": dynamic}
@@ -157,7 +157,7 @@ def _shard(text: str) -> tuple[int, int]:
 def _sweep(plan: Plan, output: Path | None, resume: bool, jobs: int) -> bool:
     """Runs one sweep, writes and shows what it found; whether all is as expected."""
     from relaxgrad.coverage.records import versions
-    from relaxgrad.coverage.sweep_records import Records
+    from relaxgrad.coverage.sweeps.records import Records
 
     if output is None:
         with tempfile.TemporaryDirectory() as folder:
@@ -188,7 +188,7 @@ def _run(plan: Plan, records: Records, jobs: int) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from relaxgrad.coverage.sweep import run_sweep
+    from relaxgrad.coverage.sweeps.driver import run_sweep
 
     console = Console(stderr=True, emoji=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -218,10 +218,10 @@ def _finish(plan: Plan, records: Records, output: Path) -> bool:
     """Summary to JSON, Markdown and stdout. False where a sample fails unexpectedly, or is expected to and passes."""
     from rich.console import Console
 
-    from relaxgrad.coverage.expected_failures import read_table, sort_out
     from relaxgrad.coverage.records import write_json
-    from relaxgrad.coverage.sweep_records import read_records
-    from relaxgrad.coverage.sweep_summary import headline, markdown, summarise
+    from relaxgrad.coverage.sweeps.expected_failures import read_table, sort_out
+    from relaxgrad.coverage.sweeps.records import read_records
+    from relaxgrad.coverage.sweeps.summary import headline, markdown, summarise
 
     head, found = read_records(records.path)
     summary = summarise(head, found)
@@ -253,8 +253,8 @@ def _fuzz(count: int, seed: int, output: Path | None, limit: float) -> bool:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from relaxgrad.coverage.fuzz import run_fuzz
     from relaxgrad.coverage.records import versions, write_json
+    from relaxgrad.coverage.sweeps.fuzz import run_fuzz
 
     progress_console = Console(stderr=True, emoji=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

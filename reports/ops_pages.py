@@ -17,9 +17,9 @@ from typing import Any
 
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.records import write_json
-from relaxgrad.coverage.sweep_check import GOOD
-from relaxgrad.coverage.sweep_records import read_records
-from relaxgrad.coverage.sweep_summary import headline, kind_of, summarise
+from relaxgrad.coverage.sweeps.check import GOOD
+from relaxgrad.coverage.sweeps.records import read_records
+from relaxgrad.coverage.sweeps.summary import headline, kind_of, summarise
 
 SCHEMA = 1
 _FAILURES_SHOWN = 5  # of each op

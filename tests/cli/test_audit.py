@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from relaxgrad.cli.main import main
-from relaxgrad.coverage.sweep import Plan
-from relaxgrad.coverage.sweep_records import Records
+from relaxgrad.coverage.sweeps.driver import Plan
+from relaxgrad.coverage.sweeps.records import Records
 
 PASS = {"status": "pass", "graphs": 2, "calls": {"native": 1}, "outputs": {"out": "verified"}, "seconds": 0.1}
 WRONG = PASS | {"status": "wrong", "detail": "out: error too large", "outputs": {"out": "wrong"}}
@@ -30,7 +30,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], inte
             raise KeyboardInterrupt
         listen({"event": "entry", "entry": "x"})
 
-    monkeypatch.setattr("relaxgrad.coverage.sweep.run_sweep", run_sweep)
+    monkeypatch.setattr("relaxgrad.coverage.sweeps.driver.run_sweep", run_sweep)
     return plans
 
 
@@ -69,7 +69,7 @@ def test_a_sample_that_fails_is_named_and_the_exit_code_is_1(
 def test_the_table_of_expected_failures_counts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from relaxgrad.coverage import expected_failures
+    from relaxgrad.coverage.sweeps import expected_failures
 
     table = tmp_path / "table.tsv"
     table.write_text("opinfo/float32\tmul\t4\tknown\n")
@@ -109,7 +109,7 @@ def test_fuzz(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         arguments[3]({"graphs": 7, "failures": 0})
         return found
 
-    monkeypatch.setattr("relaxgrad.coverage.fuzz.run_fuzz", run_fuzz)
+    monkeypatch.setattr("relaxgrad.coverage.sweeps.fuzz.run_fuzz", run_fuzz)
     options = ["audit", "--fuzz", "7", "--seed", "4", "--time-limit", "9", "-o", str(tmp_path)]
     assert main(options) == 0
     assert asked == [(7, 4, 9.0)]

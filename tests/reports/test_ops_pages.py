@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.sweep_records import Records
+from relaxgrad.coverage.sweeps.records import Records
 from relaxgrad.reports.ops_pages import collect, family_of, main, pages
 
 ROOT = Path(__file__).resolve().parents[2]

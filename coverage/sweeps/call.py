@@ -12,8 +12,8 @@ from torch import Tensor
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.schemas import GraphRecord
 
-from .models import describe
-from .sweep_values import copy_inputs
+from ..models import describe
+from .values import copy_inputs
 
 SEED = 20  # of every run whose values are compared
 

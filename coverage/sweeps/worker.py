@@ -19,19 +19,19 @@ from typing import Any
 import psutil
 import torch
 
-from .models import describe
-from .problem import seed_everything
-from .sweep_check import Checked, Status, check_call
-from .sweep_records import finished_samples
-from .sweep_run import Call
+from ..models import describe
+from ..problem import seed_everything
+from .call import Call
+from .check import Checked, Status, check_call
+from .records import finished_samples
 
 #: Resident memory from which a worker asks to be replaced by a fresh one.
 MEMORY_LIMIT = 3 << 30
 
 SWEEPS = {
-    "opinfo": "relaxgrad.coverage.opinfo",
-    "core-aten": "relaxgrad.coverage.core_aten",
-    "op-logs": "relaxgrad.coverage.oplogs",
+    "opinfo": "relaxgrad.coverage.sweeps.opinfo",
+    "core-aten": "relaxgrad.coverage.sweeps.core_aten",
+    "op-logs": "relaxgrad.coverage.sweeps.oplogs",
 }
 
 

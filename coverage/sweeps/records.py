@@ -14,7 +14,7 @@ from typing import Any
 
 from relaxgrad.bridge.errors import UserError
 
-from .records import plain
+from ..records import plain
 
 SCHEMA = 1  # of the lines; raised when a key changes its meaning or goes away
 

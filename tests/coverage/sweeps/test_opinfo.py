@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage import opinfo
-from relaxgrad.coverage.sweep_check import GOOD, Status, check_call
+from relaxgrad.coverage.sweeps import opinfo
+from relaxgrad.coverage.sweeps.check import GOOD, Status, check_call
 
 # Entries of every family, cheap to compile; the sweep of all of them is `relaxgrad audit --opinfo`.
 QUICK = (

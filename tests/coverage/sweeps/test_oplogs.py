@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage import core_aten, oplogs
-from relaxgrad.coverage.oplogs import by_op, find_overload, parse, read_log
-from relaxgrad.coverage.oplogs_values import ELEMENTS, TensorSpec, build, fit, specs_in
-from relaxgrad.coverage.sweep_check import GOOD, check_call
-from relaxgrad.coverage.sweep_summary import kind_of
+from relaxgrad.coverage.sweeps import core_aten, oplogs
+from relaxgrad.coverage.sweeps.check import GOOD, check_call
+from relaxgrad.coverage.sweeps.oplogs import by_op, find_overload, parse, read_log
+from relaxgrad.coverage.sweeps.oplogs_values import ELEMENTS, TensorSpec, build, fit, specs_in
+from relaxgrad.coverage.sweeps.summary import kind_of
 
 aten = torch.ops.aten
 
@@ -206,11 +206,11 @@ def test_a_quick_part_of_core_aten_passes(op: str) -> None:
 
 
 def test_the_data_files_are_packaged() -> None:
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     table = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    folder = root / "coverage"
+    folder = root / "coverage" / "sweeps"
     files = [*(folder / "data").iterdir(), *folder.glob("*.tsv")]
     assert oplogs.BUILT_IN in files
     for file in files:
         name = file.relative_to(folder).as_posix()
-        assert any(fnmatch(name, pattern) for pattern in table["relaxgrad.coverage"]), name
+        assert any(fnmatch(name, pattern) for pattern in table["relaxgrad.coverage.sweeps"]), name

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relaxgrad.coverage.sweep_summary import all_fell_back, headline, kind_of, markdown, summarise
+from relaxgrad.coverage.sweeps.summary import all_fell_back, headline, kind_of, markdown, summarise
 
 
 def record(entry: str, sample: int, status: str = "pass", graphs: int = 2, **calls: int) -> dict[str, Any]:

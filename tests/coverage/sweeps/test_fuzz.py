@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from relaxgrad.coverage.fuzz import Program, check_program, fuzz, run_fuzz, script, write_program
-from relaxgrad.coverage.fuzz_ops import templates
 from relaxgrad.coverage.process import Outcome, State
-from relaxgrad.coverage.sweep_check import GOOD, Checked, Status
+from relaxgrad.coverage.sweeps.check import GOOD, Checked, Status
+from relaxgrad.coverage.sweeps.fuzz import Program, check_program, fuzz, run_fuzz, script, write_program
+from relaxgrad.coverage.sweeps.fuzz_ops import templates
 
 
 def written(seed: int) -> Program:
@@ -119,7 +119,7 @@ def test_a_graph_that_ends_its_process_is_a_failure_and_the_run_goes_on(monkeypa
             return Outcome(State.CRASHED, output="Timeout (0:00:09)!")
         return Outcome(State.OK, {"graphs": arguments["count"], "used": {"sum": 2}, "failure": None})
 
-    monkeypatch.setattr("relaxgrad.coverage.fuzz.run_task", run_task)
+    monkeypatch.setattr("relaxgrad.coverage.sweeps.fuzz.run_task", run_task)
     result = run_fuzz(10, 3, 9.0, lambda state: None)
     assert [f["script"] for f in result["failures"]] == ["script 1", "script 2"]
     assert [f["detail"] for f in result["failures"]] == ["crash: killed by SIGSEGV", "timeout: no result within 9 s"]

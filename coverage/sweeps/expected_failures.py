@@ -1,4 +1,4 @@
-"""The table of samples that are known to fail, with a reason each: coverage/expected_failures.tsv.
+"""The table of samples that are known to fail, with a reason each: coverage/sweeps/expected_failures.tsv.
 
 A line has four columns parted by tabs: sweep (with its dtype, as `opinfo/float32`), entry, sample (a number, or `*`
 for every sample), reason. A line whose samples pass is a fault of the table.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .sweep_check import GOOD
+from .check import GOOD
 
 TABLE = Path(__file__).parent / "expected_failures.tsv"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from relaxgrad.bridge.errors import RelaxgradError
 
-from .process import Outcome, State, run_task, stop_workers
-from .sweep_records import Records
+from ..process import Outcome, State, run_task, stop_workers
+from .records import Records
 
-TASK = "relaxgrad.coverage.sweep_worker:run_stripe"
+TASK = "relaxgrad.coverage.sweeps.worker:run_stripe"
 NO_LIMIT = 30 * 86400.0  # seconds for a whole worker: the limit that counts is the sample's
 
 
@@ -21,7 +21,7 @@ NO_LIMIT = 30 * 86400.0  # seconds for a whole worker: the limit that counts is 
 class Plan:
     """One sweep to run. Filled by the command."""
 
-    sweep: str  # key of sweep_worker.SWEEPS
+    sweep: str  # key of worker.SWEEPS
     entries: list[str]
     settings: dict[str, Any] = field(default_factory=dict)
     shard: tuple[int, int] = (0, 1)  # this run's part and the number of parts

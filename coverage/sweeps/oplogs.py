@@ -20,10 +20,10 @@ import torch
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.torch_api import tree_map
 
+from .call import call_of
 from .oplogs_values import TensorSpec, build, fit, in_float32
-from .sweep_run import call_of
-from .sweep_values import copy_inputs
-from .sweep_worker import BaseSweep, Sample, spread
+from .values import copy_inputs
+from .worker import BaseSweep, Sample, spread
 
 BUILT_IN = Path(__file__).parent / "data" / "operator_logs.txt.gz"
 

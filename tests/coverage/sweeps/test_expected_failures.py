@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from relaxgrad.coverage.expected_failures import Expected, read_table, sort_out, sweep_key
-from relaxgrad.coverage.sweep_check import GOOD, check_call
-from relaxgrad.coverage.sweep_worker import load_sweep
+from relaxgrad.coverage.sweeps.check import GOOD, check_call
+from relaxgrad.coverage.sweeps.expected_failures import Expected, read_table, sort_out, sweep_key
+from relaxgrad.coverage.sweeps.worker import load_sweep
 
 MOST = 4  # samples of a line that are tried
 
@@ -27,7 +27,7 @@ def fails(line: Expected) -> bool:
 
 def test_what_is_expected_to_fail_does_fail() -> None:
     stale = [line for line in read_table() if not fails(line)]
-    assert stale == [], "these pass now: take them out of coverage/expected_failures.tsv"
+    assert stale == [], "these pass now: take them out of coverage/sweeps/expected_failures.tsv"
 
 
 def test_a_line_that_passes_is_found() -> None:

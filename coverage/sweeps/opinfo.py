@@ -13,8 +13,8 @@ import torch
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
 
-from .sweep_run import call_of
-from .sweep_worker import BaseSweep, Sample, spread
+from .call import call_of
+from .worker import BaseSweep, Sample, spread
 
 #: Floating-point dtypes are swept forward and backward over the differentiable entries; the others forward, over all.
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool")

@@ -17,15 +17,15 @@ import psutil
 import pytest
 
 from relaxgrad.bridge.errors import RelaxgradError, UserError
-from relaxgrad.coverage.sweep import Plan, run_sweep
-from relaxgrad.coverage.sweep_records import Records, finished_samples, read_records
-from relaxgrad.coverage.sweep_worker import spread
+from relaxgrad.coverage.sweeps.driver import Plan, run_sweep
+from relaxgrad.coverage.sweeps.records import Records, finished_samples, read_records
+from relaxgrad.coverage.sweeps.worker import spread
 
 SWEEP = """\
 import os, time
-from relaxgrad.coverage.sweep_check import Checked, Status
-from relaxgrad.coverage.sweep_run import Call
-from relaxgrad.coverage.sweep_worker import BaseSweep, Sample
+from relaxgrad.coverage.sweeps.check import Checked, Status
+from relaxgrad.coverage.sweeps.call import Call
+from relaxgrad.coverage.sweeps.worker import BaseSweep, Sample
 
 def crash():
     os.abort()
@@ -152,8 +152,8 @@ def test_an_interrupt_keeps_what_is_done(tmp_path: Path, jobs: int) -> None:
     path = tmp_path / "r.jsonl"
     code = f"""
         from pathlib import Path
-        from relaxgrad.coverage.sweep import Plan, run_sweep
-        from relaxgrad.coverage.sweep_records import Records
+        from relaxgrad.coverage.sweeps.driver import Plan, run_sweep
+        from relaxgrad.coverage.sweeps.records import Records
         plan = Plan({NAME!r}, ["good", "bad", "last"], {{}}, limit=1000.0)
         run_sweep(plan, Records(Path({str(path)!r}), plan.head(), False), {jobs})
     """

@@ -32,11 +32,11 @@ from torch import Tensor
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.schemas import GraphRecord
 
-from . import numbers
-from .models import describe
-from .numbers import Comparison, Verdict
-from .sweep_run import SEED, Call, Compiled, Run, run_by_torch, run_call
-from .sweep_values import grown
+from .. import numbers
+from ..models import describe
+from ..numbers import Comparison, Verdict
+from .call import SEED, Call, Compiled, Run, run_by_torch, run_call
+from .values import grown
 
 OTHER_SEED = 21
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from relaxgrad.bridge.kinds import Kind, Trust
 
-from .sweep_check import GOOD
+from .check import GOOD
 
 SCHEMA = 1  # of the summary; raised when a key changes its meaning or goes away
 STOCK = Path(__file__).parent / "data" / "stock_importer.json"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from . import oplogs
-from .sweep_worker import Sample
+from .worker import Sample
 
 CALLS = Path(__file__).parent / "data" / "core_aten_calls.txt"
 

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
+from ..process import State, run_task
+from .call import Call
+from .check import GOOD, Checked, Status, check_call
+from .driver import NO_LIMIT
 from .fuzz_ops import Choose, Template, Value, templates
-from .process import State, run_task
-from .sweep import NO_LIMIT
-from .sweep_check import GOOD, Checked, Status, check_call
-from .sweep_run import Call
 
 MOST_LINES = 8
 MOST_OUTPUTS = 3
@@ -316,7 +316,7 @@ def task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> d
     return fuzz(arguments["count"], arguments["seed"], emit, watched)
 
 
-TASK = "relaxgrad.coverage.fuzz:task"
+TASK = "relaxgrad.coverage.sweeps.fuzz:task"
 CHUNK = 250  # graphs of one worker process, which hypothesis stops at the first failure
 MOST_FAILURES = 20  # after which a run ends: shrinking takes minutes
 

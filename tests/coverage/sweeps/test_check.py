@@ -12,9 +12,9 @@ from torch import Tensor
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.capture import decompositions
 from relaxgrad.coverage import numbers
-from relaxgrad.coverage.sweep_check import Status, check_call
-from relaxgrad.coverage.sweep_run import Call, call_of
-from relaxgrad.coverage.sweep_values import copy_inputs, grown
+from relaxgrad.coverage.sweeps.call import Call, call_of
+from relaxgrad.coverage.sweeps.check import Status, check_call
+from relaxgrad.coverage.sweeps.values import copy_inputs, grown
 
 Fault = Callable[[list[Any]], list[Any]]  # outputs of a graph -> the outputs that the graph returns
 

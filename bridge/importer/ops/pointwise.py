@@ -11,7 +11,7 @@ import torch
 from tvm import tirx
 
 from ...kinds import ReasonKind
-from ..compute import checks
+from ..compute import checks, integer, program
 from ..compute import pointwise as pw
 from ..compute.pointwise import Expr, number
 from ..promotion import result_type
@@ -29,10 +29,12 @@ def emit(
     operands: Sequence[Any],
     compute_dtype: str = "",
     fake: torch.Tensor | None = None,
+    kernel: Callable[..., Any] = pw.elementwise,
 ) -> TensorValue:
     """One element-wise kernel over tensors and numbers, broadcast to the shape of the result and cast to its dtype.
 
     `compute_dtype` is the dtype of every operand inside; "" hands each over in its own. Numbers take `compute_dtype`.
+    `kernel`: `program.elementwise` for a function that gets a Program before its operands.
     """
     fake = ctx.fake if fake is None else fake
     tensors: list[TensorValue] = []
@@ -49,9 +51,10 @@ def emit(
             slots.append(pw.operand(operand, compute_dtype or DTYPES[torch.tensor(operand).dtype]))
 
     def with_numbers(*values: Expr) -> Expr:
-        return function(*[values[s] if isinstance(s, int) else s for s in slots])
+        program, scalars = values[: len(values) - len(tensors)], values[len(values) - len(tensors) :]
+        return function(*program, *[scalars[s] if isinstance(s, int) else s for s in slots])
 
-    return ctx.compute(pw.elementwise(with_numbers), tensors, ctx.dims(fake.shape), compute_dtype, DTYPES[fake.dtype])
+    return ctx.compute(kernel(with_numbers), tensors, ctx.dims(fake.shape), compute_dtype, DTYPES[fake.dtype])
 
 
 def out_dtype(ctx: Translator) -> str:
@@ -329,7 +332,7 @@ def convert_pow_scalar(ctx: Translator, x: TensorValue, exponent: Any) -> Tensor
 def convert_pow(ctx: Translator, base: Any, exponent: TensorValue) -> TensorValue:
     dtype = opmath(out_dtype(ctx))
     if not is_float(dtype):
-        raise ctx.refuse(ReasonKind.DTYPE, "integer power with a tensor exponent")
+        return emit(ctx, integer.power, [base, exponent], dtype, kernel=program.elementwise)
     return emit(ctx, tirx.pow, [base, exponent], dtype)
 
 

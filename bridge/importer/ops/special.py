@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from tvm import te, tirx
 
 from ...kinds import ReasonKind
+from ..compute import bessel, error_functions, gamma, program, search
 from ..compute import pointwise as pw
+from ..compute import reduce as rd
 from ..compute.pointwise import Expr, number
 from ..registry import overload, register
 from ..translate import Translator
 from ..types import DTYPES, is_float, opmath
-from ..values import TensorValue
+from ..values import SymbolicNumber, TensorValue
 from .pointwise import common_dtype, emit, out_dtype
 
 aten = torch.ops.aten
@@ -113,6 +116,43 @@ def convert_angle(ctx: Translator, x: TensorValue) -> TensorValue:
     return emit(ctx, angle, [x], opmath(out_dtype(ctx)))
 
 
+# ---- special functions: float64 inside, but where ATen's own dtype decides what overflows ----
+
+_FUNCTIONS: dict[str, Callable[..., Expr]] = {
+    "digamma": program.in_float64(gamma.digamma),
+    "erfinv": program.in_float64(error_functions.erfinv),
+    "special_ndtri": program.in_float64(error_functions.ndtri),
+    "special_erfcx": program.in_float64(error_functions.erfcx),
+    "i0": bessel.i0,
+    "special_i0e": bessel.i0e,
+    "special_i1": bessel.i1,
+    "special_i1e": bessel.i1e,
+    "special_modified_bessel_i0": bessel.i0,
+    "special_modified_bessel_i1": bessel.i1,
+}
+
+
+def _function(ctx: Translator, function: Callable[..., Expr], x: TensorValue) -> TensorValue:
+    return emit(ctx, function, [x], opmath(out_dtype(ctx)), kernel=program.elementwise)
+
+
+for _name, _program in _FUNCTIONS.items():
+
+    def _convert_function(ctx: Translator, x: TensorValue, _program: Callable[..., Expr] = _program) -> TensorValue:
+        return _function(ctx, _program, x)
+
+    register(overload(f"aten.{_name}.default"))(_convert_function)
+
+
+@register(aten.polygamma.default)
+def convert_polygamma(ctx: Translator, n: Any, x: TensorValue) -> TensorValue:
+    if isinstance(n, SymbolicNumber) or n < 0:
+        raise ctx.refuse(ReasonKind.ARGUMENTS, f"derivative number {n}")
+    if n <= 1:
+        return _function(ctx, program.in_float64(gamma.trigamma if n else gamma.digamma), x)
+    return _function(ctx, gamma.polygamma(n), x)
+
+
 def _shift(ctx: Translator, a: Any, b: Any, left: bool) -> TensorValue:
     """A shift by a negative number, or by more bits than there are, gives 0; to the right the sign."""
     dtype = out_dtype(ctx)
@@ -191,9 +231,6 @@ def convert_bucketize(
 
 
 def _search(ctx: Translator, boundaries: TensorValue, x: TensorValue, right: bool) -> TensorValue:
-    from ..compute import reduce as rd
-    from ..compute import search
-
     dtype = opmath(common_dtype([boundaries, x]))
     if dtype == "bool" or any(isinstance(d, int) and d == 0 for d in boundaries.shape):
         raise ctx.refuse(ReasonKind.ARGUMENTS, "bool, or no boundaries")

@@ -1,0 +1,119 @@
+"""Derivatives of the logarithm of the gamma function.
+
+Formulas: the recurrence, reflection and asymptotic series of digamma and trigamma (NIST DLMF 5.5, 5.11, 5.15), the
+Euler-Maclaurin sum of Hurwitz's zeta function (DLMF 25.11). Special values as in ATen/native/Math.h.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from tvm import tirx
+
+from . import pointwise as pw
+from .pointwise import Expr, number
+from .program import Program
+
+
+def _f(value: float) -> Expr:
+    return number(value, "float64")
+
+
+@functools.cache
+def bernoulli(n: int) -> Fraction:
+    """The Bernoulli number B_n, with B_1 = -1/2."""
+    if n == 0:
+        return Fraction(1)
+    return -sum((math.comb(n + 1, k) * bernoulli(k) for k in range(n)), Fraction(0)) / (n + 1)
+
+
+#: B_2k / 2k, k from 1: from 10 on the terms of the series after these are below the last place.
+_DIGAMMA_SERIES = tuple(float(bernoulli(2 * k) / (2 * k)) for k in range(1, 8))
+
+
+def digamma(p: Program, x: Expr) -> Expr:
+    """float64. Infinite with the sign of -x at zero, NaN at negative integers."""
+    whole = p.let(tirx.trunc(x))
+    z = p.cell(tirx.Select(x < _f(0), _f(1) - x, x))
+    total = p.cell(_f(0))
+    with p.loop(z.get() < _f(10)):
+        total.set(total.get() - _f(1) / z.get())
+        z.set(z.get() + _f(1))
+    v = p.let(_f(1) / (z.get() * z.get()))
+    series = p.polynomial(v, _DIGAMMA_SERIES)
+    positive = p.let(total.get() + tirx.log(z.get()) - _f(0.5) / z.get() - v * series)
+    pole = tirx.all(x < _f(0), tirx.EQ(x, whole))
+    return p.choose(
+        [
+            (tirx.EQ(x, _f(0)), lambda: tirx.copysign(_f(math.inf), pw.negative(x))),
+            (pole, lambda: _f(math.nan)),
+            (x < _f(0), lambda: positive - _f(math.pi) / pw.libm("tan")(_f(math.pi) * (x - whole))),
+        ],
+        lambda: positive,
+    )
+
+
+def trigamma(p: Program, x: Expr) -> Expr:
+    """float64, with as few terms of the asymptotic series as ATen takes: its values are good to some 1e-9."""
+    left = x < _f(0.5)
+    total, z, sign = p.cell(_f(0)), p.cell(x), p.cell(_f(1))
+    with p.when(left):
+        sine = p.let(tirx.sin(_f(math.pi) * x))
+        total.set(pw.negative(_f(math.pi**2) / (sine * sine)))
+        z.set(_f(1) - x)
+        sign.set(_f(-1))
+    for _ in range(6):
+        total.set(total.get() + _f(1) / (z.get() * z.get()))
+        z.set(z.get() + _f(1))
+    v = p.let(_f(1) / (z.get() * z.get()))
+    series = p.polynomial(v, [1.0, *(float(bernoulli(2 * k)) for k in range(1, 4))])
+    return p.let(sign.get() * (total.get() + (series + _f(1) / (_f(2) * z.get())) / z.get()))
+
+
+def _zeta_tail(p: Program, s: int, w: Expr) -> Expr:
+    """The sum of (w + k)^-s over k = 0, 1, ..., for an integer s >= 2 and w >= 10 + s: Euler-Maclaurin."""
+    r = p.let(_f(1) / w)
+    terms = []
+    for j in range(1, 13):
+        rising = math.prod(range(s, s + 2 * j - 1))
+        terms.append(float(bernoulli(2 * j) * rising / math.factorial(2 * j)))
+    series = p.polynomial(p.let(r * r), terms)
+    return p.let(tirx.pow(w, _f(-s)) * (w / _f(s - 1) + _f(0.5) + r * series))
+
+
+def _zeta(p: Program, s: int, q: Expr) -> Expr:
+    """Hurwitz's zeta function for an integer s >= 2; infinite at q = 0, -1, ...
+
+    The terms near zero are added one by one, those far from it on either side by the series.
+    """
+    far = float(10 + s)
+    z, total = p.cell(q), p.cell(_f(0))
+    with p.when(q < _f(-far)):
+        z.set(q + tirx.floor(_f(-far) - q))
+        skipped = _zeta_tail(p, s, p.let(_f(1) - z.get())) - _zeta_tail(p, s, p.let(_f(1) - q))
+        total.set(pw.negative(skipped) if s % 2 else skipped)
+    with p.loop(z.get() < _f(far)):
+        total.set(total.get() + tirx.pow(z.get(), _f(-s)))
+        z.set(z.get() + _f(1))
+    pole = tirx.all(q <= _f(0), tirx.EQ(q, tirx.floor(q)))
+    return p.choose([(pole, lambda: _f(math.inf))], lambda: total.get() + _zeta_tail(p, s, p.let(z.get())))
+
+
+def polygamma(n: int) -> Callable[[Program, Expr], Expr]:
+    """The n-th derivative of digamma, for n >= 2, in the dtype of its argument: (-1)^(n+1) n! zeta(n + 1, x).
+
+    The factor is rounded and multiplied in that dtype, where either may overflow, as in ATen.
+    """
+    factor = float(math.factorial(n)) if n <= 170 else math.inf
+
+    def compute(p: Program, x: Expr) -> Expr:
+        dtype = pw.dtype_of(x)
+        zeta = _zeta(p, n + 1, p.let(pw.cast(x, "float64")))
+        largest = 3.4028234663852886e38 if dtype == "float32" else math.inf
+        rounded = factor if factor <= largest else math.inf
+        return number(rounded if n % 2 else -rounded, dtype) * p.let(pw.cast(zeta, dtype))
+
+    return compute

@@ -1,0 +1,23 @@
+"""Integer arithmetic that takes a loop for each element."""
+
+from __future__ import annotations
+
+import torch
+
+from ..compute import integer, program
+from ..registry import register
+from ..translate import Translator
+from ..values import TensorValue
+from .pointwise import emit, out_dtype
+
+aten = torch.ops.aten
+
+
+@register(aten.gcd.default)
+def convert_gcd(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+    return emit(ctx, integer.gcd, [a, b], out_dtype(ctx), kernel=program.elementwise)
+
+
+@register(aten.lcm.default)
+def convert_lcm(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+    return emit(ctx, integer.lcm, [a, b], out_dtype(ctx), kernel=program.elementwise)

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import te, tirx
 
 from . import pointwise as pw
-from .layout import const
+from .layout import const, flat_index
 from .pointwise import cast, number
 from .reduce import lowest
 
@@ -86,13 +86,6 @@ def _axes(extents: Sequence[Any]) -> list[Any]:
     return [te.reduce_axis((const(0), const(0) + e), name=f"k{d}") for d, e in enumerate(extents)]
 
 
-def _flat(position: Sequence[Expr], windows: Sequence[Window]) -> Expr:
-    flat: Expr = const(0)
-    for at, window in zip(position, windows, strict=True):
-        flat = flat * window.size + at
-    return flat
-
-
 def max_pool(x: te.Tensor, windows: Sequence[Window]) -> list[te.Tensor]:
     """[largest, its int64 row-major position in the spatial dims] of each window of the last dims of `x`.
 
@@ -100,6 +93,23 @@ def max_pool(x: te.Tensor, windows: Sequence[Window]) -> list[te.Tensor]:
     A window without elements gives the lowest value at position 0.
     """
     lead = len(x.shape) - len(windows)
+
+    def place(i: Sequence[Expr], axes: Sequence[Expr]) -> list[tuple[Expr, Expr]]:
+        return [w.position(o, k) for w, o, k in zip(windows, i[lead:], axes, strict=True)]
+
+    return _largest(x, [w.count for w in windows], [w.reach for w in windows], place)
+
+
+def _largest(
+    x: te.Tensor,
+    counts: Sequence[Any],
+    reach: Sequence[Any],
+    place: Callable[[Sequence[Expr], Sequence[Expr]], list[tuple[Expr, Expr]]],
+) -> list[te.Tensor]:
+    """`max_pool` over windows of `reach` elements a dim. `place(i, k)`: for each spatial dim (index, whether it is
+    one) of element k of the window at output index i."""
+    sizes = x.shape[len(x.shape) - len(counts) :]
+    lead = len(x.shape) - len(sizes)
     dtype = str(x.dtype)
     nowhere = tirx.max_value("int64")
 
@@ -112,20 +122,70 @@ def max_pool(x: te.Tensor, windows: Sequence[Window]) -> list[te.Tensor]:
         return tirx.Select(keep, a[0], b[0]), tirx.Select(keep, a[1], b[1])
 
     reducer = te.comm_reducer(combine, lambda _, value: (nowhere, lowest(value)), name="max_pool")
-    axes = _axes([w.reach for w in windows])
+    axes = _axes(reach)
 
     def element(*i: Expr) -> Any:
-        found = [w.position(o, k) for w, o, k in zip(windows, i[lead:], axes, strict=True)]
+        found = place(i, axes)
         position = [at for at, _ in found]
         inside = tirx.all(*(ok for _, ok in found))
         value = tirx.if_then_else(inside, x(*i[:lead], *position), lowest(dtype))
-        return reducer((tirx.Select(inside, _flat(position, windows), nowhere), value), axis=axes)
+        return reducer((tirx.Select(inside, flat_index(position, sizes), nowhere), value), axis=axes)
 
-    where, value = te.compute((*x.shape[:lead], *(w.count for w in windows)), element, name="max_pool")
+    where, value = te.compute((*x.shape[:lead], *counts), element, name="max_pool")
     return [
         te.compute(value.shape, lambda *i: value(*i), name="largest"),
         te.compute(where.shape, lambda *i: tirx.Select(tirx.EQ(where(*i), nowhere), const(0), where(*i)), name="where"),
     ]
+
+
+def _rounded(x: Expr, dtype: str) -> Expr:
+    """`x` rounded to the half type `dtype` and kept in float32, where it is in its normal range; other dtypes: `x`.
+
+    By its bits, half to even: TVM drops a cast to bfloat16 and back, and folds a constant's cast to float16 unrounded.
+    """
+    if dtype not in ("bfloat16", "float16"):
+        return x
+    dropped = 16 if dtype == "bfloat16" else 13
+    bits = tirx.reinterpret("uint32", x)
+    odd = tirx.bitwise_and(tirx.shift_right(bits, number(dropped, "uint32")), number(1, "uint32"))
+    bits = bits + number((1 << (dropped - 1)) - 1, "uint32") + odd
+    return tirx.reinterpret("float32", tirx.bitwise_and(bits, number((1 << 32) - (1 << dropped), "uint32")))
+
+
+def fractional_starts(
+    samples: te.Tensor, coordinate: int, size: Any, count: int, kernel: int, compute: str
+) -> te.Tensor:
+    """int64 [N, C, count]: where the windows of a fractional pool start along a dim, from `samples` [N, C, dims].
+
+    With a = (size - kernel) / (count - 1) and u the sample, window o starts at trunc((o + u) * a) - trunc(u * a), the
+    last one at size - kernel (ATen/native/FractionalMaxPooling.h). Each step is rounded to the dtype of the samples.
+    """
+    dtype = str(samples.dtype)
+    last = const(0) + size - kernel
+
+    def r(v: Expr) -> Expr:
+        return _rounded(cast(v, compute), dtype)
+
+    def start(n: Expr, c: Expr, o: Expr) -> Expr:
+        u = cast(samples(n, c, const(coordinate)), compute)
+        alpha = r(r(last) / r(const(max(count - 1, 1))))
+        at = cast(r(r(r(o) + u) * alpha), "int64") - cast(r(u * alpha), "int64")
+        # A sample outside of [0, 1) must not lead outside of the input.
+        at = tirx.max(tirx.min(at, last), const(0))
+        return tirx.Select(tirx.EQ(o, const(count - 1)), last, at)
+
+    return te.compute((samples.shape[0], samples.shape[1], const(count)), start, name="starts")
+
+
+def fractional_max_pool(x: te.Tensor, starts: Sequence[te.Tensor], kernel: Sequence[int]) -> list[te.Tensor]:
+    """`max_pool` over windows that start at `starts`, one a spatial dim; `x` is [N, C, ...] or [C, ...]."""
+    lead = len(x.shape) - len(starts)
+
+    def place(i: Sequence[Expr], axes: Sequence[Expr]) -> list[tuple[Expr, Expr]]:
+        plane = [i[0], i[1]] if lead == 2 else [const(0), i[0]]
+        return [(s(*plane, o) + k, tirx.const(True)) for s, o, k in zip(starts, i[lead:], axes, strict=True)]
+
+    return _largest(x, [s.shape[2] for s in starts], kernel, place)
 
 
 def _gathered(
@@ -151,7 +211,7 @@ def max_pool_backward(
     lead = len(shape) - len(windows)
 
     def term(i: Sequence[Expr], o: Sequence[Expr]) -> Expr:
-        hit = tirx.EQ(where(*i[:lead], *o), _flat(i[lead:], windows))
+        hit = tirx.EQ(where(*i[:lead], *o), flat_index(i[lead:], shape[lead:]))
         return tirx.if_then_else(hit, cast(grad(*i[:lead], *o), compute), number(0, compute))
 
     return _gathered(shape, windows, term, compute, dtype)

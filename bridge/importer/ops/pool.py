@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from tvm import te
 
 from ...kinds import ReasonKind
-from ..compute import pool
+from ..compute import index as ix
+from ..compute import layout, pool
+from ..compute import pointwise as pw
 from ..compute import reduce as rd
 from ..registry import overload, register
 from ..translate import Translator
-from ..types import opmath
+from ..types import is_empty, opmath
 from ..values import TensorValue
+from .index import add, checked_index
 
 aten = torch.ops.aten
 
@@ -47,13 +51,22 @@ def _shape(ctx: Translator, output: int | None = None) -> tuple[Any, ...]:
     return ctx.dims((ctx.fake if output is None else ctx.fake[output]).shape)
 
 
-def _largest(ctx: Translator, x: TensorValue, windows: Sequence[pool.Window]) -> tuple[TensorValue, ...]:
+def _widened(
+    ctx: Translator, x: TensorValue, largest: Callable[[TensorValue], tuple[TensorValue, ...]]
+) -> tuple[TensorValue, ...]:
+    """`largest(x)`, halves in float32.
+
+    In kernels of their own: TVM's lowering of bfloat16 misses a cast inside a reduction with several results.
+    """
     wide = opmath(x.dtype)
     if wide == x.dtype:
-        return ctx.compute_many(pool.max_pool, [x], windows)
-    # In kernels of their own: TVM's lowering of bfloat16 misses a cast inside a reduction with several results.
-    value, where = ctx.compute_many(pool.max_pool, [ctx.compute(rd.cast_all, [x], wide)], windows)
+        return largest(x)
+    value, where = largest(ctx.compute(rd.cast_all, [x], wide))
     return ctx.compute(rd.cast_all, [value], x.dtype), where
+
+
+def _largest(ctx: Translator, x: TensorValue, windows: Sequence[pool.Window]) -> tuple[TensorValue, ...]:
+    return _widened(ctx, x, lambda wide: ctx.compute_many(pool.max_pool, [wide], windows))
 
 
 def _max_pool(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
@@ -186,3 +199,59 @@ def _adaptive_max_backward(rank: int) -> Callable[..., TensorValue]:
 for _rank in (2, 3):
     register(overload(f"aten.adaptive_max_pool{_rank}d.default"))(_adaptive_max(_rank))
     register(overload(f"aten.adaptive_max_pool{_rank}d_backward.default"))(_adaptive_max_backward(_rank))
+
+
+def _fractional(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
+    # The samples of a plane are for the last dim first over two dims, for the first dim first over three.
+    coordinates = [1, 0] if rank == 2 else [0, 1, 2]
+
+    def convert(
+        ctx: Translator, x: TensorValue, kernel: Sequence[int], output_size: Sequence[int], samples: TensorValue
+    ) -> tuple[TensorValue, ...]:
+        if is_empty(x.shape):
+            raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements")
+        kernels, counts = _each(ctx, kernel, rank), _each(ctx, output_size, rank)
+        given = zip(coordinates, x.shape[-rank:], counts, kernels, strict=True)
+        starts = [ctx.compute(pool.fractional_starts, [samples], *arguments, opmath(x.dtype)) for arguments in given]
+
+        def largest(wide: TensorValue) -> tuple[TensorValue, ...]:
+            return ctx.compute_many(lambda t, *at: pool.fractional_max_pool(t, at, kernels), [wide, *starts])
+
+        return _widened(ctx, x, largest)
+
+    return convert
+
+
+def _fractional_backward(rank: int) -> Callable[..., TensorValue]:
+    def convert(
+        ctx: Translator,
+        grad: TensorValue,
+        x: TensorValue,
+        kernel: Sequence[int],
+        output_size: Sequence[int],
+        indices: TensorValue,
+    ) -> TensorValue:
+        """Every window adds its gradient where its largest element stood: the windows may overlap as they like."""
+        dtype = opmath(grad.dtype)
+        size: Any = 1
+        for d in x.shape[-rank:]:
+            size = size * d
+
+        def compute(g: te.Tensor, i: te.Tensor) -> te.Tensor:
+            def where(loads: Sequence[Any], k: Sequence[Any]) -> list[Any]:
+                return [*k[:-rank], *layout.unflatten(loads[1](*k), x.shape[-rank:])]
+
+            def value(loads: Sequence[Any], k: Sequence[Any]) -> Any:
+                return pw.cast(loads[0](*k), dtype)
+
+            return ix.serial_update(ix.zeros(x.shape, dtype), [g, i], g.shape, where, value, add)
+
+        result = ctx.compute(compute, [grad, checked_index(ctx, indices, size)])
+        return result if dtype == grad.dtype else ctx.compute(rd.cast_all, [result], grad.dtype)
+
+    return convert
+
+
+for _rank in (2, 3):
+    register(overload(f"aten.fractional_max_pool{_rank}d.default"))(_fractional(_rank))
+    register(overload(f"aten.fractional_max_pool{_rank}d_backward.default"))(_fractional_backward(_rank))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from relaxgrad.bridge.backend import relaxgrad
 
 from .harness import run_test
 
@@ -110,3 +114,55 @@ def test_adaptive_pools_have_uneven_windows_and_more_windows_than_elements() -> 
         )
 
     run_test(pools, torch.randn(2, 2, 7, 5), torch.randn(2, 2, 3, 4, 5))
+
+
+def _fractional(kernel: int, out: int, dims: int, samples: Tensor) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    op = torch.ops.aten.fractional_max_pool2d if dims == 2 else torch.ops.aten.fractional_max_pool3d
+    return lambda x: op.default(x, [kernel] * dims, [out] * dims, samples.to(x.dtype))
+
+
+def test_fractional_max_pool_of_given_samples() -> None:
+    samples = torch.tensor([[[0.0, 0.999], [0.5, 0.25], [0.31, 0.77]], [[0.9, 0.1], [0.0, 0.0], [0.62, 0.48]]])
+
+    def pools(x: Tensor, plane: Tensor) -> list[Tensor]:
+        settings = [(2, 5), (3, 1), (1, 11), (4, 8)]
+        found = [t for kernel, out in settings for t in _fractional(kernel, out, 2, samples)(x)]
+        return [*found, *_fractional(3, 4, 2, samples)(plane)]
+
+    x, plane = torch.randint(-3, 4, (2, 3, 11, 13)).float(), torch.randn(3, 7, 9)
+    x[0, 0, 2, 3] = x[0, 0, 4, 4] = nan
+    x[1, 1] = -inf
+    ops = ["aten.fractional_max_pool2d.default", "aten.fractional_max_pool2d_backward.default"]
+    run_test(pools, x, plane, ops=ops)
+
+
+def test_fractional_max_pool_over_three_dims_draws_as_eager_does() -> None:
+    def pool(x: Tensor) -> tuple[Tensor, Tensor]:
+        samples = torch.tensor([0.1, 0.5, 0.9]).expand(2, 3, 3)
+        return _fractional(2, 4, 3, samples)(x)[0], _fractional(3, 2, 3, samples)(x)[1]
+
+    run_test(pool, torch.randn(2, 3, 7, 6, 9), ops=["aten.fractional_max_pool3d_backward.default"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_fractional_windows_start_where_the_dtype_rounds_them(dtype: torch.dtype) -> None:
+    # In a half type, position plus sample times the step is rounded at every step: whole windows move by it.
+    torch.manual_seed(3)
+    samples = torch.rand(1, 64, 2, dtype=dtype)
+    x = torch.arange(301 * 4).reshape(1, 1, 301, 4).expand(1, 64, 301, 4)
+    compiled = torch.compile(torch.ops.aten.fractional_max_pool2d.default, backend=relaxgrad)
+    x = (x % 97).to(dtype)
+    result, expected = (f(x, [2, 1], [77, 3], samples) for f in (compiled, torch.ops.aten.fractional_max_pool2d))
+    assert torch.equal(result[0], expected[0])
+    assert torch.equal(result[1], expected[1])
+
+
+def test_fractional_max_pool_of_symbolic_sizes() -> None:
+    def pool(x: Tensor, samples: Tensor) -> tuple[Tensor, ...]:
+        return torch.ops.aten.fractional_max_pool2d.default(x, [2, 3], [4, 3], samples)
+
+    def inputs(n: int, h: int, w: int) -> tuple[Tensor, Tensor]:
+        return torch.randn(n, 3, h, w), torch.rand(n, 3, 2)
+
+    # Forward only: torch's own shape function of the gradient makes every size a constant.
+    run_test(pool, *inputs(2, 9, 8), then=[inputs(3, 6, 17)], grad=False, dynamic=True)

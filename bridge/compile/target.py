@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 KINDS = ("llvm", "cuda")
 DEFAULT_CUDA_ARCH = "sm_90"  # what `cuda` means on a machine without a GPU, where the module is only compiled
 
+#: LLVM's loop vectoriser, where it turns branches into masks, may take `x[b % 4]` for `x[b]`: memory outside of the tensor
+#: is read (found with LLVM 22; tests/bridge/compile/test_llvm.py has the kernel). Loops without branches keep it.
+LLVM_OPTIONS = ["-enable-if-conversion:bool=false"]
+
 # LLVM names a CPU by family and model, and TVM then uses every feature that such a CPU has. A virtual machine may hide
 # some; using one is an illegal instruction. Vector features as LLVM writes them -> as /proc/cpuinfo writes them.
 _CPUINFO_FLAGS = {
@@ -209,7 +213,7 @@ def _llvm_target(name: str, model: str) -> Target:
     from tvm.target import Target, codegen
 
     cpu = host_cpu()
-    spec: dict[str, Any] = {"kind": "llvm", "mcpu": model or cpu.name, "num-cores": cpu.cores}
+    spec: dict[str, Any] = {"kind": "llvm", "mcpu": model or cpu.name, "num-cores": cpu.cores, "cl-opt": LLVM_OPTIONS}
     if model and not codegen.llvm_is_valid_cpu(model, codegen.llvm_get_system_triple()):
         raise UserError(
             f"target {name!r}: LLVM {codegen.llvm_version_major()} knows no {platform.machine()} CPU named {model!r}; "

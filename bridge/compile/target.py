@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 KINDS = ("llvm", "cuda")
 DEFAULT_CUDA_ARCH = "sm_90"  # what `cuda` means on a machine without a GPU, where the module is only compiled
 
-#: LLVM's loop vectoriser, where it turns branches into masks, may take `x[b % 4]` for `x[b]`: memory outside of the tensor
-#: is read (found with LLVM 22; tests/bridge/compile/test_llvm.py has the kernel). Loops without branches keep it.
+#: LLVM's loop vectoriser, where it turns branches into masks, may take `x[b % 4]` for `x[b]` and read outside of the
+#: tensor (found with LLVM 22; tests/bridge/compile/test_llvm.py has the kernel). Loops without branches keep it.
 LLVM_OPTIONS = ["-enable-if-conversion:bool=false"]
 
 # LLVM names a CPU by family and model, and TVM then uses every feature that such a CPU has. A virtual machine may hide

@@ -81,11 +81,17 @@ def test_the_stock_importer_stands_beside() -> None:
 
 def test_recorded_calls_are_weighted() -> None:
     head = {"sweep": "op-logs", "settings": {}, "entries": ["add", "bad"]}
-    records = [record("add", 0, native=1) | {"count": 90}, record("bad", 0, "wrong", fallback=1) | {"count": 10}]
+    records = [
+        record("add", 0, native=1) | {"count": 72},
+        record("add", 1, metadata=1) | {"count": 20},
+        record("bad", 0, "wrong", fallback=1) | {"count": 8},
+    ]
     calls = summarise(head, records)["recorded_calls"]
-    assert calls["status"] == {"pass": 90, "wrong": 10}
-    assert calls["kinds"] == {"native": 90, "fallback": 10}
-    assert any("90.0% pass, 90.0% run native or library" in line for line in headline(summarise(head, records)))
+    assert calls["status"] == {"pass": 92, "wrong": 8}
+    assert calls["kinds"] == {"native": 72, "metadata": 20, "fallback": 8}
+    (line,) = [line for line in headline(summarise(head, records)) if line.startswith("Weighted")]
+    assert "92.0% pass, 72.0% run native or library and 20.0% need no kernel" in line
+    assert "of those that need one, 90.0% run native or library" in line
 
 
 def test_the_page_has_every_entry_and_every_failure() -> None:

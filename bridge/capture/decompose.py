@@ -10,8 +10,8 @@ and its random numbers, and ends in a compiler that has good kernels for some op
   uniform numbers and compare; ATen draws differently from the same seed. Random ops stay random ops.
 - removed, better whole: `embedding_dense_backward` (a scatter, where the entry is a masked copy and an accumulating
   index_put).
-- added: entries of torch's registry for non-core ops that training graphs contain (batch norm in train mode, ...), and
-  our own, the functions at the end of this file.
+- added: entries of torch's registry for non-core ops that training graphs contain (the gradient of batch norm, ...),
+  and our own, the functions at the end of this file.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _ADDED = (
     aten._native_batch_norm_legit,
     aten.new_empty_strided,
     aten.linalg_vector_norm,
-    aten._native_batch_norm_legit_functional,
     aten.native_batch_norm,
+    aten.batch_norm_backward,
 )
 
 
@@ -76,6 +76,10 @@ def _own() -> Table:
     return {
         aten.native_dropout.default: native_dropout,
         aten.var_mean.correction: var_mean,
+        aten._native_batch_norm_legit.no_stats: batch_norm_no_stats,
+        aten._native_batch_norm_legit_functional.default: batch_norm_functional,
+        aten._batch_norm_with_update_functional.default: batch_norm_with_update_functional,
+        aten._batch_norm_no_update.default: batch_norm_no_update,
         aten.diagonal_scatter.default: diagonal_scatter,
         aten.max.default: aten.amax.default,
         aten.min.default: aten.amin.default,
@@ -165,6 +169,97 @@ def var_mean(
     if work is not x:
         return variance.to(x.dtype), mean.to(x.dtype)
     return variance, mean
+
+
+def _batch_norm_train(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, saved: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(output, mean and 1/sqrt(variance + eps) by channel in `saved`, and mean and biased variance unrounded)."""
+    dims = [d for d in range(x.dim()) if d != 1]
+    shape = [-1 if d == 1 else 1 for d in range(x.dim())]
+    work = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    variance, mean = torch.var_mean(work, dims, correction=0)
+    rstd = torch.rsqrt(variance + eps)
+    out = (work - mean.view(shape)) * rstd.view(shape)
+    if weight is not None:
+        out = out * weight.view(shape)
+    if bias is not None:
+        out = out + bias.view(shape)
+    return out.to(x.dtype), mean.to(saved), rstd.to(saved), mean, variance
+
+
+def _saved_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:
+    """The dtype of saved statistics: that of the parameters, where `x` is half and they are float32.
+
+    torch's entries round them to the input's dtype, which eager does not do: under autocast every gradient would be
+    computed from a mean of eight bits.
+    """
+    return next((p.dtype for p in parameters if p is not None), x.dtype)
+
+
+def batch_norm_no_stats(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, training: bool, momentum: float, eps: float
+) -> tuple[torch.Tensor, ...]:
+    """`aten._native_batch_norm_legit.no_stats`: (output, saved mean, saved 1/deviation), always from the batch."""
+    return _batch_norm_train(x, weight, bias, eps, _saved_dtype(x, weight, bias))[:3]
+
+
+def batch_norm_functional(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    """`aten._native_batch_norm_legit_functional`: (output, saved mean and 1/deviation, new running mean and variance).
+
+    The running variance takes the unbiased variance of the batch, as in ATen/native/Normalization.cpp.
+    """
+    if not training:
+        found = aten._native_batch_norm_legit_no_training(x, weight, bias, running_mean, running_var, momentum, eps)
+        return (*found, running_mean.clone(), running_var.clone())
+    saved = _saved_dtype(x, weight, bias, running_mean, running_var)
+    out, save_mean, save_rstd, mean, variance = _batch_norm_train(x, weight, bias, eps, saved)
+    count: Any = math.prod(x.shape[d] for d in range(x.dim()) if d != 1)
+    unbiased = variance * (count / (count - 1))
+    new_mean = momentum * mean + (1 - momentum) * running_mean
+    new_var = momentum * unbiased + (1 - momentum) * running_var
+    return out, save_mean, save_rstd, new_mean.to(running_mean.dtype), new_var.to(running_var.dtype)
+
+
+def batch_norm_with_update_functional(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    """The same in training, with the CPU kernel's reserve: an empty uint8 tensor after the saved statistics."""
+    if x.device.type != "cpu":
+        return NotImplemented
+    found = batch_norm_functional(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return (*found[:3], x.new_empty(0, dtype=torch.uint8), *found[3:])
+
+
+def batch_norm_no_update(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    """`aten._batch_norm_no_update`: batch norm by the running statistics, with the CPU kernel's reserve."""
+    if x.device.type != "cpu" or running_mean is None or running_var is None:
+        return NotImplemented
+    found = aten._native_batch_norm_legit_no_training(x, weight, bias, running_mean, running_var, momentum, eps)
+    return (*found, x.new_empty(0, dtype=torch.uint8))
 
 
 def diagonal_scatter(x: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:

@@ -71,3 +71,32 @@ def test_modules_of_a_small_network_in_train_mode() -> None:
         return torch.func.functional_call(network, dict(zip(names, parameters, strict=True)), (x,))
 
     run_test(call, torch.randn(5, 4), *network.parameters(), kinds={"native", "library"})
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_batch_norm_of_halves_keeps_its_statistics_in_float32(dtype: torch.dtype) -> None:
+    """As under autocast: a mean far from zero, rounded to half, would spoil the gradients of input and weight."""
+
+    def norm(x: Tensor, m: Tensor, v: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        m, v = m.detach().clone(), v.detach().clone()
+        saved = torch.native_batch_norm(x, w, None, None, None, True, 0.1, 1e-5)[1:]
+        return F.batch_norm(x, m, v, w, b, training=True), m, v, *saved
+
+    parameters = torch.randn(3), torch.rand(3) + 0.5, torch.randn(3), torch.randn(3)
+    run_test(norm, (torch.randn(8, 3, 50) * 3 + 20).to(dtype), *parameters)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_norm_ops_with_a_reserve(dtype: torch.dtype) -> None:
+    def norm(x: Tensor, m: Tensor, v: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        m, v = m.detach().clone(), v.detach().clone()
+        found = torch.ops.aten._batch_norm_with_update.default(x, w, b, m, v, 0.3, 1e-5)
+        still = torch.ops.aten._batch_norm_no_update.default(x.detach(), w, b, m, v, 0.3, 1e-5)
+        assert found[3].shape == still[3].shape == (0,)
+        assert found[3].dtype is torch.uint8
+        return *found[:3], m, v, still[0]
+
+    inputs = (torch.randn(3), torch.rand(3) + 0.5, torch.randn(3), torch.randn(3))
+    inputs = tuple(t.to(dtype) for t in inputs)
+    x = [torch.randn(n, 3, 5).to(dtype) for n in (4, 7)]
+    run_test(norm, x[0], *inputs, then=[(x[1], *inputs)], dynamic=True)

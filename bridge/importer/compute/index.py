@@ -129,3 +129,25 @@ class loops:
 
 def zeros(shape: Sequence[Any], dtype: str) -> te.Tensor:
     return te.compute(tuple(shape), lambda *_: number(0, dtype), name="zeros")
+
+
+def triangle_indices(rows: Any, columns: Any, offset: Any, shape: Sequence[Any], upper: bool, dtype: str) -> te.Tensor:
+    """[2, N]: row and column of each element of a [rows, columns] matrix on and above (below) diagonal `offset`."""
+
+    def body(_: Sequence[Any], outs: Sequence[Any]) -> Any:
+        zero = tirx.const(0, "int64")
+        with IRBuilder() as builder, T.serial(0, tirx.const(1, "int64")):
+            found = T.alloc_buffer((1,), "int64", scope="local")
+            T.buffer_store(found, zero, [zero])
+            at: list[Any] = []
+            with loops([zero + rows, zero + columns], at):
+                row, column = at
+                inside = column >= row + offset if upper else column <= row + offset
+                with T.If(inside), T.Then():
+                    count = tirx.BufferLoad(found, [zero])
+                    T.buffer_store(outs[0], row.astype(dtype), [zero, count])
+                    T.buffer_store(outs[0], column.astype(dtype), [zero + 1, count])
+                    T.buffer_store(found, count + 1, [zero])
+        return builder.get()
+
+    return te.extern([tuple(shape)], [], body, name="triangle", dtype=dtype)

@@ -85,20 +85,25 @@ class Program:
         return self.let(total)
 
 
+@contextlib.contextmanager
+def elements(shape: Sequence[Any]) -> Iterator[tuple[list[Any], Program]]:
+    """One loop over all elements of `shape`, in parallel where they are many: (index, the program of an element)."""
+    count: Any = const(1)
+    for size in shape:
+        count = count * size
+    few = isinstance(count, tirx.IntImm) and int(count) < PARALLEL_ELEMENTS
+    with (T.serial if few else T.parallel)(0, count) as position:
+        yield unflatten(position, shape), Program()
+
+
 def elementwise(function: Callable[..., Expr]) -> Callable[..., te.Tensor]:
     """As pointwise.elementwise, of a function `(program, *scalars)` that returns a scalar."""
 
     def compute(*args: Any) -> te.Tensor:
         *tensors, shape, compute_dtype, out_dtype = args
-        count: Any = const(1)
-        for size in shape:
-            count = count * size
 
         def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
-            few = isinstance(count, tirx.IntImm) and int(count) < PARALLEL_ELEMENTS
-            with IRBuilder() as builder, (T.serial if few else T.parallel)(0, count) as position:
-                at = unflatten(position, shape)
-                program = Program()
+            with IRBuilder() as builder, elements(shape) as (at, program):
                 loads = [tirx.BufferLoad(b, broadcast_index(at, b.shape)) for b in ins]
                 values = [program.let(cast(v, compute_dtype) if compute_dtype else v) for v in loads]
                 T.buffer_store(outs[0], cast(function(program, *values), out_dtype), at)

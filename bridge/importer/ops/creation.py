@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from tvm import te, tirx
 
+from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..registry import overload, register
 from ..translate import Translator
@@ -65,6 +66,7 @@ for _name, _value in {
     "zeros.default": 0, "zeros_like.default": 0, "new_zeros.default": 0, "ones.default": 1, "ones_like.default": 1,
     "new_ones.default": 1, "empty.memory_format": 0, "empty_like.default": 0, "new_empty.default": 0,
     "empty_strided.default": 0, "new_empty_strided.default": 0, "zero.default": 0, "empty_permuted.default": 0,
+    "_efficientzerotensor.default": 0,
 }.items():  # fmt: skip
     register(overload(f"aten.{_name}"))(_constant(_value))
 
@@ -108,3 +110,18 @@ if (_iota := overload("prims.iota.default")) is not None:
     @register(_iota)
     def convert_iota(ctx: Translator, length: Any, start: Any, step: Any, *_: Any) -> TensorValue:
         return convert_arange(ctx, start, None, step)
+
+
+@register(aten.tril_indices.default)
+def convert_tril_indices(ctx: Translator, rows: Any, columns: Any, offset: Any, *_: Any) -> TensorValue:
+    return _triangle(ctx, rows, columns, offset, upper=False)
+
+
+@register(aten.triu_indices.default)
+def convert_triu_indices(ctx: Translator, rows: Any, columns: Any, offset: Any, *_: Any) -> TensorValue:
+    return _triangle(ctx, rows, columns, offset, upper=True)
+
+
+def _triangle(ctx: Translator, rows: Any, columns: Any, offset: Any, upper: bool) -> TensorValue:
+    sizes, shape = ctx.dims([rows, columns, offset]), ctx.dims(ctx.fake.shape)
+    return ctx.compute(ix.triangle_indices, [], *sizes, shape, upper, DTYPES[ctx.fake.dtype])

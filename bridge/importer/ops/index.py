@@ -9,17 +9,27 @@ import torch
 from tvm import te, tirx
 
 from ...kinds import ReasonKind
-from ..compute import checks, layout
+from ..compute import checks, distance, layout
 from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
 from ..registry import register
 from ..translate import Translator
-from ..types import opmath
-from ..values import TensorValue
+from ..types import is_empty, opmath
+from ..values import SymbolicNumber, TensorValue
 from .view import wrap_dim
 
 aten = torch.ops.aten
+
+Update = Callable[[Any, Any], Any]
+
+
+def add(old: Any, new: Any) -> Any:
+    return tirx.any(old, new) if pw.dtype_of(old) == "bool" else old + new
+
+
+def last(old: Any, new: Any) -> Any:
+    return new
 
 
 def checked_index(ctx: Translator, index: TensorValue, size: Any) -> TensorValue:
@@ -47,8 +57,6 @@ def convert_embedding_backward(
     padding_idx: Any,
     scale_grad_by_freq: bool,
 ) -> TensorValue:
-    if scale_grad_by_freq:
-        raise ctx.refuse(ReasonKind.ARGUMENTS, "scale_grad_by_freq")
     padding = ctx.dim(padding_idx)
     rows = ctx.dim(num_weights)
     rank = indices.ndim
@@ -57,19 +65,56 @@ def convert_embedding_backward(
 
     def compute(g: te.Tensor, i: te.Tensor) -> te.Tensor:
         base = ix.zeros([rows, g.shape[-1]], dtype)
+        uses = ix.serial_update(
+            ix.zeros([rows], "int64"), [i], i.shape, lambda loads, k: [loads[0](*k)], lambda *_: layout.const(1), add
+        )
 
         def value(loads: Sequence[Any], k: Sequence[Any]) -> Any:
             v = pw.cast(loads[0](*k), dtype)
+            if scale_grad_by_freq:
+                v = v / pw.cast(loads[2](loads[1](*k[:rank])), dtype)
             if isinstance(padding, int) and padding < 0:
                 return v
             return tirx.Select(tirx.EQ(loads[1](*k[:rank]), tirx.const(padding, "int64")), pw.number(0, dtype), v)
 
-        return ix.serial_update(
-            base, [g, i], g.shape, lambda loads, k: [loads[1](*k[:rank]), k[-1]], value, lambda old, new: old + new
-        )
+        reads = [g, i, uses] if scale_grad_by_freq else [g, i]
+        return ix.serial_update(base, reads, g.shape, lambda loads, k: [loads[1](*k[:rank]), k[-1]], value, add)
 
     summed = ctx.compute(compute, [grad, checked])
     return summed if dtype == grad.dtype else ctx.compute(rd.cast_all, [summed], grad.dtype)
+
+
+@register(aten.embedding_renorm.default)
+def convert_embedding_renorm(
+    ctx: Translator, weight: TensorValue, indices: TensorValue, max_norm: float, norm_type: float
+) -> TensorValue:
+    """The rows that `indices` name, scaled down to `max_norm` where their p-norm is larger."""
+    if weight.ndim != 2 or any(isinstance(v, SymbolicNumber) for v in (max_norm, norm_type)):
+        raise ctx.refuse(ReasonKind.ARGUMENTS, "a weight that is no matrix, or symbolic norms")
+    if is_empty(indices.shape):
+        return ctx.compute(layout.identity, [weight])
+    dtype = opmath(weight.dtype)
+    checked = checked_index(ctx, indices, weight.shape[0])
+
+    def compute(w: te.Tensor, i: te.Tensor) -> te.Tensor:
+        used = ix.serial_update(
+            ix.zeros(w.shape[:1], "int8"), [i], i.shape, lambda loads, k: [loads[0](*k)], lambda *_: one, last
+        )
+        norms = distance.p_norm(
+            w.shape[1:], w.shape[:1], lambda r, k: pw.cast(w(r[0], k[0]), "float64"), float(norm_type), "float64", dtype
+        )
+
+        def element(r: Any, c: Any) -> Any:
+            norm = pw.cast(norms(r), "float64")
+            scale = pw.cast(pw.number(max_norm, "float64") / (norm + pw.number(1e-7, "float64")), dtype)
+            large = tirx.all(tirx.EQ(used(r), one), norm > pw.number(max_norm, "float64"))
+            value = pw.cast(w(r, c), dtype)
+            return pw.cast(tirx.Select(large, value * scale, value), weight.dtype)
+
+        return te.compute(w.shape, element, name="embedding_renorm")
+
+    one = tirx.const(1, "int8")
+    return ctx.compute(compute, [weight, checked])
 
 
 @register(aten.index_select.default)
@@ -84,9 +129,6 @@ def convert_gather(ctx: Translator, x: TensorValue, dim: int, index: TensorValue
     dim = wrap_dim(dim, x.ndim)
     size = x.shape[dim] if x.ndim else 1
     return ctx.compute(lambda t, i: ix.gather(t, dim, i), [x, checked_index(ctx, index, size)])
-
-
-Update = Callable[[Any, Any], Any]
 
 
 def _scatter(
@@ -121,11 +163,7 @@ def _scatter(
 
 @register(aten.scatter.src, aten.scatter.value)
 def convert_scatter(ctx: Translator, x: TensorValue, dim: int, index: TensorValue, source: Any) -> TensorValue:
-    return _scatter(ctx, x, dim, index, source, lambda old, new: new)
-
-
-def add(old: Any, new: Any) -> Any:
-    return tirx.any(old, new) if pw.dtype_of(old) == "bool" else old + new
+    return _scatter(ctx, x, dim, index, source, last)
 
 
 @register(aten.scatter_add.default)
@@ -204,7 +242,7 @@ def convert_index_put(
         def value(loads: Sequence[Any], k: Sequence[Any]) -> Any:
             return pw.cast(loads[0](*ix.broadcast_index(k, v.shape)), dtype)
 
-        update = add if accumulate else lambda old, new: new
+        update = add if accumulate else last
         return ix.serial_update(rd.cast_all(t, dtype), [v, *tensors], extent, where, value, update, name="index_put")
 
     result = ctx.compute(compute, [x, values, *given])

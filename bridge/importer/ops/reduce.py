@@ -10,8 +10,9 @@ import torch
 from tvm import te
 
 from ...kinds import ReasonKind
-from ..compute import norm
+from ..compute import layout, norm
 from ..compute import reduce as rd
+from ..compute.pointwise import cast
 from ..registry import register
 from ..translate import Translator
 from ..types import DTYPES, accumulator, opmath
@@ -254,3 +255,35 @@ def convert_layer_norm(
         return norm.layer_norm(t, w, b, axis, eps, *dtypes)
 
     return ctx.compute_many(compute, [x, *given])
+
+
+@register(aten._weight_norm_interface_backward.default)
+def convert_weight_norm_backward(
+    ctx: Translator, grad: TensorValue, v: TensorValue, g: TensorValue, norms: TensorValue, dim: int
+) -> tuple[TensorValue, ...]:
+    """Of w = g v / |v|, the norm over all dims but `dim`: (gradient of v, gradient of g)."""
+    if reduces_nothing(v, range(v.ndim)):
+        raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements")
+    kept = dim + v.ndim if dim < 0 else dim
+    axes = [d for d in range(v.ndim) if d != kept]
+    dtype = opmath(v.dtype)
+
+    def compute(dw: te.Tensor, v: te.Tensor, g: te.Tensor, n: te.Tensor) -> list[te.Tensor]:
+        def product(*i: Any) -> Any:
+            return cast(dw(*i), "float64") * cast(v(*i), "float64")
+
+        total = te.compute(v.shape, product, name="products")
+        dots = rd.sum_as(total, axes, True, "float64", dtype)
+
+        def for_v(*i: Any) -> Any:
+            at = [k if d == kept else layout.const(0) for d, k in enumerate(i)]
+            norm = cast(n(*at), dtype)
+            rest = cast(dw(*i), dtype) - cast(v(*i), dtype) * (dots(*at) / (norm * norm))
+            return cast(cast(g(*at), dtype) / norm * rest, str(v.dtype))
+
+        def for_g(*i: Any) -> Any:
+            return cast(dots(*i) / cast(n(*i), dtype), str(g.dtype))
+
+        return [te.compute(v.shape, for_v, name="grad_v"), te.compute(g.shape, for_g, name="grad_g")]
+
+    return ctx.compute_many(compute, [grad, v, g, norms])

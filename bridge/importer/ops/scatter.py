@@ -103,6 +103,16 @@ def convert_scatter_reduce(
     return _reduce_into(ctx, x, dim, index, source, reduce, include_self)
 
 
+@register(aten.scatter.reduce, aten.scatter.value_reduce)
+def convert_scatter_with_reduction(
+    ctx: Translator, x: TensorValue, dim: int, index: TensorValue, source: Any, reduce: str
+) -> TensorValue:
+    if not isinstance(source, TensorValue):
+        value = pw.operand(source, x.dtype)
+        source = ctx.compute(lambda: te.compute(index.shape, lambda *_: value, name="value"), [])
+    return _reduce_into(ctx, x, dim, index, source, reduce, True)
+
+
 @register(aten.index_reduce.default)
 def convert_index_reduce(
     ctx: Translator,

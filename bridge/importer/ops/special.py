@@ -11,13 +11,16 @@ from tvm import te, tirx
 
 from ...kinds import ReasonKind
 from ..compute import bessel, error_functions, gamma, program, search
+from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
 from ..compute.pointwise import Expr, number
 from ..registry import overload, register
 from ..translate import Translator
-from ..types import DTYPES, is_float, opmath
+from ..types import DTYPES, HALVES, is_empty, is_float, opmath
 from ..values import SymbolicNumber, TensorValue
+from .creation import filled
+from .index import checked_index
 from .pointwise import common_dtype, emit, out_dtype
 
 aten = torch.ops.aten
@@ -57,9 +60,16 @@ def convert_ldexp(ctx: Translator, x: TensorValue, exponent: TensorValue) -> Ten
     return emit(ctx, scaled, [x, exponent])
 
 
-@register(aten.frexp.Tensor, dtypes=["float32", "float64"])
+@register(aten.frexp.Tensor)
 def convert_frexp(ctx: Translator, x: TensorValue) -> tuple[TensorValue, ...]:
     """(mantissa in [0.5, 1), int32 exponent); zeros, infinities and NaN with exponent 0."""
+    if x.dtype in HALVES:
+        mantissa, exponents = _frexp(ctx, ctx.compute(rd.cast_all, [x], "float32"))
+        return ctx.compute(rd.cast_all, [mantissa], x.dtype), exponents
+    return _frexp(ctx, x)
+
+
+def _frexp(ctx: Translator, x: TensorValue) -> tuple[TensorValue, ...]:
     suffix = "f" if x.dtype == "float32" else ""
 
     def compute(t: te.Tensor) -> list[te.Tensor]:
@@ -80,16 +90,23 @@ def convert_frexp(ctx: Translator, x: TensorValue) -> tuple[TensorValue, ...]:
     return ctx.compute_many(compute, [x])
 
 
-@register(aten.round.decimals, dtypes=["float32", "float64"])
+@register(aten.round.decimals)
 def convert_round_decimals(ctx: Translator, x: TensorValue, decimals: int) -> TensorValue:
-    """Half to even at the scaled value, as round_decimals_kernel in ATen does."""
-    scale = 10.0 ** abs(decimals)
+    """Half to even at the scaled value, as round_decimals_kernel in ATen does: halves are rounded at each step."""
+    if not is_float(x.dtype):
+        raise ctx.refuse(ReasonKind.DTYPE, x.dtype)
+    dtype = opmath(x.dtype)
+
+    def step(v: Expr) -> Expr:
+        return pw.cast(pw.cast(v, x.dtype), dtype)
 
     def rounded(v: Expr) -> Expr:
-        s = number(scale, x.dtype)
-        return tirx.nearbyint(v * s) / s if decimals >= 0 else tirx.nearbyint(v / s) * s
+        s = step(number(10.0 ** abs(decimals), dtype))
+        if decimals < 0:
+            return step(tirx.nearbyint(step(v / s))) * s
+        return step(tirx.nearbyint(step(v * s))) / s
 
-    return emit(ctx, rounded if decimals else pw.round_half_even, [x], x.dtype)
+    return emit(ctx, rounded if decimals else pw.round_half_even, [x], dtype)
 
 
 @register(aten.signbit.default)
@@ -208,31 +225,37 @@ def convert_rrelu_backward(
     return emit(ctx, leaky, [grad, x, (lower + upper) / 2], dtype)
 
 
-@register(aten.searchsorted.Tensor)
+@register(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
 def convert_searchsorted(
     ctx: Translator,
     boundaries: TensorValue,
-    x: TensorValue,
+    x: Any,
     out_int32: bool,
     right: bool,
     side: str | None,
     sorter: TensorValue | None,
 ) -> TensorValue:
     if sorter is not None:
-        raise ctx.refuse(ReasonKind.ARGUMENTS, "a sorter")
+        dim = boundaries.ndim - 1
+        order = checked_index(ctx, sorter, boundaries.shape[dim])
+        boundaries = ctx.compute(lambda t, i: ix.gather(t, dim, i), [boundaries, order])
     return _search(ctx, boundaries, x, right or side == "right")
 
 
-@register(aten.bucketize.Tensor)
-def convert_bucketize(
-    ctx: Translator, x: TensorValue, boundaries: TensorValue, out_int32: bool, right: bool
-) -> TensorValue:
+@register(aten.bucketize.Tensor, aten.bucketize.Scalar)
+def convert_bucketize(ctx: Translator, x: Any, boundaries: TensorValue, out_int32: bool, right: bool) -> TensorValue:
     return _search(ctx, boundaries, x, right)
 
 
-def _search(ctx: Translator, boundaries: TensorValue, x: TensorValue, right: bool) -> TensorValue:
-    dtype = opmath(common_dtype([boundaries, x]))
-    if dtype == "bool" or any(isinstance(d, int) and d == 0 for d in boundaries.shape):
-        raise ctx.refuse(ReasonKind.ARGUMENTS, "bool, or no boundaries")
+def _search(ctx: Translator, boundaries: TensorValue, x: Any, right: bool) -> TensorValue:
+    if is_empty(boundaries.shape):
+        return filled(ctx, 0)
+    if isinstance(x, SymbolicNumber):
+        raise ctx.refuse(ReasonKind.SYMBOLIC, "a symbolic number to search for")
+    common = common_dtype([boundaries, x])
+    dtype = "int8" if common == "bool" else opmath(common)
+    if not isinstance(x, TensorValue):
+        value = pw.operand(x, dtype)
+        x = ctx.compute(lambda: te.compute((), lambda: value, name="value"), [])
     wide = [ctx.compute(rd.cast_all, [t], dtype) if t.dtype != dtype else t for t in (boundaries, x)]
     return ctx.compute(search.insertion_points, wide, right, DTYPES[ctx.fake.dtype])

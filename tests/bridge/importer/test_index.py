@@ -85,3 +85,36 @@ def test_tensors_made_from_nothing() -> None:
         ]  # fmt: skip
 
     run_test(made, torch.randn(4, 3), then=[(torch.randn(6, 3),)], dynamic=True)
+
+
+def test_tensors_without_memory_of_their_own_are_zeros() -> None:
+    run_test(lambda x: torch.ops.aten._efficientzerotensor([3, 4], dtype=torch.float32) + x, torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("offset", [0, 1, -2])
+def test_indices_of_a_triangle(offset: int) -> None:
+    def triangles(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.tril_indices(3, 5, offset) + x, torch.triu_indices(4, 3, offset, dtype=torch.int32) + 1
+
+    run_test(triangles, torch.ones(1, dtype=torch.int64))
+
+
+def test_embedding_gradient_scaled_by_how_often_a_row_was_read() -> None:
+    def read(w: Tensor, i: Tensor) -> Tensor:
+        return F.embedding(i, w, padding_idx=3, scale_grad_by_freq=True)
+
+    run_test(read, torch.randn(5, 3), torch.tensor([[0, 2, 2], [4, 2, 3]]), then=[(torch.randn(5, 3), torch.arange(3))])
+
+
+@pytest.mark.parametrize("p", [2.0, 1.0, float("inf")])
+def test_rows_of_an_embedding_scaled_down_to_a_norm(p: float) -> None:
+    i = torch.tensor([0, 2, 2, 4])
+
+    def read(w: Tensor) -> tuple[Tensor, Tensor]:
+        weight = w.clone()
+        rows = F.embedding(i, weight, max_norm=1.0, norm_type=p)
+        return rows, weight * 2
+
+    run_test(
+        read, torch.randn(5, 6) * torch.tensor([[0.01], [1], [1], [1], [1]]), ops=["aten.embedding_renorm.default"]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -93,3 +94,27 @@ def test_a_reduction_padded_into_a_larger_tensor() -> None:
 
 def test_gradient_of_a_product_with_zeros() -> None:
     run_test(lambda x: (x.prod(1), x[1:].prod()), torch.tensor([[1.0, 0.0, 2.0], [0.5, 3.0, -1.0], [2.0, 2.0, 4.0]]))
+
+
+@pytest.mark.parametrize(("dim", "shape"), [(0, (3, 1, 1)), (2, (1, 1, 2))])
+def test_gradient_of_weight_normalisation(dim: int, shape: tuple[int, ...]) -> None:
+    def norm(v: Tensor, g: Tensor) -> Tensor:
+        return torch._weight_norm(v, g, dim)
+
+    run_test(norm, torch.randn(3, 4, 2), torch.randn(shape))
+
+    def backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.ops.aten._weight_norm_interface_backward(grad, v, g, norms, dim)
+
+    inputs = torch.randn(3, 4, 2), torch.randn(3, 4, 2), torch.randn(shape), torch.rand(shape) + 1
+    run_test(backward, *inputs, grad=False, ops=["aten._weight_norm_interface_backward.default"])
+
+
+def test_vector_norms_of_every_order() -> None:
+    def norms(x: Tensor) -> list[Tensor]:
+        orders = (2, 1, 3, 0.5, -2, float("inf"), float("-inf"))
+        found = [torch.linalg.vector_norm(x, p, dim=1, keepdim=p == 3) for p in orders]
+        counted = torch.linalg.vector_norm(x.detach().relu(), 0, dim=(0, 2))
+        return [*found, counted, torch.linalg.vector_norm(x), torch.linalg.vector_norm(x, 3, dtype=torch.float64)]
+
+    run_test(norms, torch.randn(3, 4, 5), then=[(torch.randn(2, 7, 5),)])

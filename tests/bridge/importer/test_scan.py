@@ -45,3 +45,11 @@ def test_scans_take_every_dtype() -> None:
         return found
 
     run_test(scans, *((torch.randn(3, 9) * 2).to(d) for d in dtypes), grad=False)
+
+
+def test_scans_of_one_number() -> None:
+    def scans(x: Tensor) -> tuple[Tensor, ...]:
+        return x.cumsum(0), x.cumsum(-1, dtype=torch.float64), x.cumprod(0), x.logcumsumexp(0), x.cummax(0)[0]
+
+    run_test(scans, torch.tensor(2.5), then=[(torch.tensor(-0.5),)])
+    run_test(lambda x: (x.cumsum(0), x.cumprod(0), x.cummin(0)[0]), torch.tensor(3, dtype=torch.int32))

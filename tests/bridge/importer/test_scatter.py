@@ -119,3 +119,14 @@ def test_replication_padding_adds_the_edges() -> None:
 
 def test_writes_into_strided_memory() -> None:
     run_test(lambda x, s: torch.as_strided_scatter(x, s, (2, 3), (1, 4), 1) * 2, torch.randn(4, 5), torch.randn(2, 3))
+
+
+def test_scatter_with_a_reduction_by_name() -> None:
+    index = torch.tensor([[0, 2, 0, 0], [1, 1, 1, 4]])
+
+    def scatters(x: Tensor, s: Tensor) -> list[Tensor]:
+        by_tensor = [x.scatter(1, index, s, reduce="add"), x.scatter(1, index, s, reduce="multiply")]
+        return [*by_tensor, x.scatter(1, index, 2.5, reduce="multiply"), x.scatter(0, index, 2, reduce="add")]
+
+    ops = ["aten.scatter.reduce", "aten.scatter.value_reduce"]
+    run_test(scatters, torch.randn(5, 5), torch.randn(2, 4), grad=False, ops=ops)

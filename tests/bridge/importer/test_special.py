@@ -62,3 +62,23 @@ def test_randomised_leaky_relu_in_eval_mode() -> None:
         lambda x: torch.nn.functional.rrelu(x, 0.1, 0.9, training=False), torch.randn(5, 4), kinds={"native", "library"}
     )
     assert len(records) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_bits_and_decimals_of_halves(dtype: torch.dtype) -> None:
+    edges = torch.tensor([0.0, 1.5, -3e-6, inf, nan, 100.0]).to(dtype)
+    run_test(lambda x: torch.frexp(x), edges, grad=False, ops=["aten.frexp.Tensor"])
+    rounded = (torch.randn(60) * 30).to(dtype)
+    run_test(lambda x: (x.round(decimals=2), x.round(decimals=-1)), rounded, grad=False, ops=["aten.round.decimals"])
+
+
+def test_searches_for_a_number_through_a_sorter_and_in_nothing() -> None:
+    def search(rows: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        flat = rows[0].sort()[0]
+        by_sorter = torch.searchsorted(rows, x, sorter=rows.argsort(-1))
+        return by_sorter, torch.searchsorted(flat, 0.3), torch.bucketize(0.5, flat, right=True) + 1
+
+    run_test(search, torch.randn(3, 7), torch.randn(3, 5), grad=False, ops=["aten.searchsorted.Scalar"])
+    run_test(lambda b, x: torch.searchsorted(b, x) + (x > 0), torch.randn(0), torch.randn(9), grad=False)
+    whole = torch.tensor([0, 1, 1, 4])
+    run_test(lambda b: (torch.searchsorted(b, 1.0), torch.searchsorted(b, 1, side="right")), whole, grad=False)

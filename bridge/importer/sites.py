@@ -122,7 +122,7 @@ class Sites:
             return None
         if not isinstance(fake, torch.Tensor) or not is_typed(fake):
             return SiteResult(opaque=True)
-        return SiteResult(dense_order(fake))
+        return SiteResult(dense_order(fake), dtype=fake.dtype, size=tuple(map(self._ctx.number, fake.shape)))
 
     def _type(self, fake: Any, result: SiteResult | None) -> Any:
         if result is None or result.opaque:

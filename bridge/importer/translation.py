@@ -135,6 +135,8 @@ class SiteResult:
 
     order: tuple[int, ...] | None = None  # permute to this order, then contiguous
     opaque: bool = False
+    dtype: torch.dtype | None = None  # of its FakeTensor, as are the sizes; not of an opaque one
+    size: tuple[Number, ...] = ()
 
 
 @dataclass

@@ -1,4 +1,11 @@
-"""The Python side of calls into ATen: a function for each call site, and the packed function that TVM calls."""
+"""The Python side of calls into ATen: a function for each call site, and the packed function that TVM calls.
+
+Note [What a call returns]
+The graph was typed by PyTorch's shape functions, and some of these say another thing than the kernel does: bfloat16
+batch norm returns its statistics in another dtype, embedding bags leave a helper tensor empty. So each result that is
+read is held against its FakeTensor: another dtype is converted, another size is an error that names the op. Without it
+generated code would read the memory as what it is not.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +17,7 @@ import torch
 import tvm_ffi
 
 from .. import torch_api
+from ..errors import RelaxgradError
 from ..importer.sites import SITE_FUNCTION
 from ..importer.translation import CallSite, ScalarRef, SiteResult, TensorArg
 from .plans import Holder, Scalars, held, viewer
@@ -120,7 +128,7 @@ def build_site(site: CallSite) -> SiteFunction:
     parts = [(_maker(value), value) for value in site.args]
     make_kwargs, fixed_kwargs = _maker(site.kwargs), site.kwargs
     target, results, single, fresh = site.target, site.results, site.single, site.fresh
-    orders = [None if result is None else memory_order(result.order) for result in results]
+    hands = [None if result is None else _hand_over(site, result) for result in results]
 
     def run(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
         values = [value if make is None else make(args, scalars) for make, value in parts]
@@ -129,17 +137,15 @@ def build_site(site: CallSite) -> SiteFunction:
         outputs = [returned] if single else _flat(returned)
         if not fresh:
             outputs = _unshared(outputs, torch_api.tree_leaves((values, kwargs)))
-        handed = [
-            None if result is None else _hand_over(value, result, order)
-            for value, result, order in zip(outputs, results, orders, strict=False)
-        ]
+        handed = [None if hand is None else hand(value, scalars) for value, hand in zip(outputs, hands, strict=False)]
         return handed[0] if single else handed
 
-    if single and fresh and not site.kwargs and results[0] is not None and not results[0].opaque:
-        order = orders[0]
+    hand_over = hands[0] if single and fresh and not site.kwargs else None
+    if hand_over is not None:
 
         def run_simple(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
-            return for_vm(target(*[value if make is None else make(args, scalars) for make, value in parts]), order)
+            returned = target(*[value if make is None else make(args, scalars) for make, value in parts])
+            return hand_over(returned, scalars)
 
         return run_simple
     return run
@@ -152,8 +158,25 @@ def _flat(returned: Any) -> list[Any]:
     return list(returned)
 
 
-def _hand_over(value: Any, result: SiteResult, order: tuple[int, ...] | None) -> Any:
-    return Holder(value) if result.opaque else for_vm(value, order)
+def _hand_over(site: CallSite, result: SiteResult) -> Callable[[Any, Scalars], Any]:
+    """The function that hands one result to the machine: see Note [What a call returns]."""
+    if result.opaque:
+        return lambda value, _: Holder(value)
+    order, dtype = memory_order(result.order), result.dtype
+    symbolic = any(isinstance(s, ScalarRef) for s in result.size)
+
+    def hand(value: torch.Tensor, scalars: Scalars) -> torch.Tensor:
+        size: tuple[Any, ...] = result.size
+        if symbolic:
+            size = tuple(scalars[s.index] if isinstance(s, ScalarRef) else s for s in size)
+        if value.shape != size:
+            raise RelaxgradError(
+                f"{site.target} (node {site.node}) returned a tensor of size {tuple(value.shape)} where its shape "
+                f"function says {size}: keep this call out of the compiled graph, with torch.compiler.disable"
+            )
+        return for_vm(value if value.dtype is dtype else value.to(dtype), order)
+
+    return hand
 
 
 def _unshared(outputs: list[Any], inputs: list[Any]) -> list[Any]:

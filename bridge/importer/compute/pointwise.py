@@ -97,7 +97,9 @@ def differ(a: Expr, b: Expr) -> Expr:
 
 
 def isnan(x: Expr) -> Expr:
-    # Not `x != x`: TVM simplifies that to false, for floats as well.
+    # Not `x != x`: TVM simplifies that to false, for floats as well. It has no isnan of bfloat16.
+    if dtype_of(x) == "bfloat16":
+        return tirx.isnan(x.astype("float32"))
     return tirx.isnan(x) if is_float(x) else tirx.const(False, "bool")
 
 

@@ -43,9 +43,22 @@ def convert_fmin(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue
     return emit(ctx, lambda x, y: _ignoring_nan(x, y, False), [a, b], opmath(out_dtype(ctx)))
 
 
-@register(aten.nextafter.default, dtypes=["float32", "float64"])
+@register(aten.nextafter.default, dtypes=["bfloat16", "float32", "float64"])
 def convert_nextafter(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+    if out_dtype(ctx) == "bfloat16":
+        return emit(ctx, _nextafter_bfloat16, [a, b], "float32")
     return emit(ctx, pw.libm("nextafter"), [a, b], out_dtype(ctx))
+
+
+def _nextafter_bfloat16(x: Expr, y: Expr) -> Expr:
+    """Of float32 values of bfloat16: their upper 16 bits are a number that counts the values on either side of zero."""
+    zero, step = number(0, "float32"), tirx.const(1 << 16, "int32")
+    bits = tirx.reinterpret("int32", x)
+    away = tirx.any(tirx.all(x > zero, y > x), tirx.all(x < zero, y < x))
+    moved = tirx.reinterpret("float32", tirx.Select(away, bits + step, bits - step))
+    smallest = tirx.copysign(tirx.reinterpret("float32", step), y)
+    found = tirx.Select(tirx.EQ(x, y), y, tirx.Select(tirx.EQ(x, zero), smallest, moved))
+    return tirx.Select(tirx.any(pw.isnan(x), pw.isnan(y)), number(math.nan, "float32"), found)
 
 
 @register(aten.ldexp.Tensor)

@@ -118,3 +118,10 @@ def test_vector_norms_of_every_order() -> None:
         return [*found, counted, torch.linalg.vector_norm(x), torch.linalg.vector_norm(x, 3, dtype=torch.float64)]
 
     run_test(norms, torch.randn(3, 4, 5), then=[(torch.randn(2, 7, 5),)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_medians_of_halves_with_nan(dtype: torch.dtype) -> None:
+    x = torch.randperm(35).reshape(5, 7).to(dtype)
+    x[0, 0] = float("nan")
+    run_test(lambda x: (*x.median(1), *x.nanmedian(0), x.nanmedian(), x[1:].median()), x)

@@ -68,6 +68,9 @@ def test_randomised_leaky_relu_in_eval_mode() -> None:
 def test_bits_and_decimals_of_halves(dtype: torch.dtype) -> None:
     edges = torch.tensor([0.0, 1.5, -3e-6, inf, nan, 100.0]).to(dtype)
     run_test(lambda x: torch.frexp(x), edges, grad=False, ops=["aten.frexp.Tensor"])
+    if dtype is torch.bfloat16:  # ATen has none for float16
+        x, y = torch.tensor([0.0, -0.0, 1.0, -1.0, 1e-40, inf, -inf, nan, 2.0])[:, None].to(dtype), edges.neg()
+        run_test(lambda x, y: torch.nextafter(x, y), x, y, grad=False, ops=["aten.nextafter.default"])
     rounded = (torch.randn(60) * 30).to(dtype)
     run_test(lambda x: (x.round(decimals=2), x.round(decimals=-1)), rounded, grad=False, ops=["aten.round.decimals"])
 

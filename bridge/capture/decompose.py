@@ -80,6 +80,7 @@ def _own() -> Table:
         aten._native_batch_norm_legit_functional.default: batch_norm_functional,
         aten._batch_norm_with_update_functional.default: batch_norm_with_update_functional,
         aten._batch_norm_no_update.default: batch_norm_no_update,
+        aten._embedding_bag.default: embedding_bag,
         aten.diagonal_scatter.default: diagonal_scatter,
         aten.max.default: aten.amax.default,
         aten.min.default: aten.amin.default,
@@ -260,6 +261,31 @@ def batch_norm_no_update(
         return NotImplemented
     found = aten._native_batch_norm_legit_no_training(x, weight, bias, running_mean, running_var, momentum, eps)
     return (*found, x.new_empty(0, dtype=torch.uint8))
+
+
+def embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[torch.Tensor, ...]:
+    """`aten._embedding_bag` of bfloat16 sums, as one of the rows in float32; every other call stays whole.
+
+    The CPU kernel leaves its second output, which the gradient reads, empty for these; torch's shape function says so
+    for float32 and float16 alone.
+    """
+    if weight.dtype is not torch.bfloat16 or mode != 0 or padding_idx >= 0:
+        return NotImplemented
+    rows = weight.index_select(0, indices).float()
+    places = torch.arange(indices.shape[0], dtype=indices.dtype, device=indices.device)
+    scale = None if per_sample_weights is None else per_sample_weights.float()
+    out, *rest = aten._embedding_bag.default(rows, places, offsets, False, mode, False, scale, include_last_offset, -1)
+    return (out.to(weight.dtype), *rest)
 
 
 def diagonal_scatter(x: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:

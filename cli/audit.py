@@ -54,6 +54,15 @@ def command(
         typer.Option("-o", metavar="DIR", help="Write records, JSON and Markdown here.", show_default=False),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the records in DIR.")] = False,
+    again: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--again",
+            metavar="NAME",
+            help="With --resume: check this entry or op anew. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts of the samples.")] = "1/1",
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds for one sample.")] = 120.0,
@@ -68,6 +77,8 @@ def command(
         raise UserError("say what to audit: --core-aten, --opinfo, --op-logs FILE (or built-in), --fuzz N")
     if resume and output is None:
         raise UserError("--resume goes on with the records of a folder: name it with -o DIR")
+    if again and not resume:
+        raise UserError("--again replaces records of an earlier run: it needs --resume and -o DIR")
     if output is not None:
         try:
             output.mkdir(parents=True, exist_ok=True)
@@ -75,7 +86,7 @@ def command(
             raise UserError(f"cannot make the folder {output}: {error.strerror}") from error
     short = False
     for plan in plans:
-        short |= not _sweep(plan, output, resume, jobs)
+        short |= not _sweep(plan, output, resume, jobs, again or [])
     if fuzz is not None:
         short |= not _fuzz(fuzz, seed, output, time_limit)
     if short:
@@ -124,7 +135,7 @@ def _chosen(names: list[str], only: list[str]) -> list[str]:
         return names
     chosen = []
     for wanted in only:
-        found = [n for n in names if wanted in (n, n.removeprefix("aten."), n.split(".")[1])]
+        found = [n for n in names if wanted in (n, short := n.removeprefix("aten."), short.rpartition(".")[0])]
         if not found:
             import difflib
 
@@ -154,15 +165,18 @@ def _shard(text: str) -> tuple[int, int]:
 # Running
 
 
-def _sweep(plan: Plan, output: Path | None, resume: bool, jobs: int) -> bool:
+def _sweep(plan: Plan, output: Path | None, resume: bool, jobs: int, again: list[str]) -> bool:
     """Runs one sweep, writes and shows what it found; whether all is as expected."""
     from relaxgrad.coverage.records import versions
-    from relaxgrad.coverage.sweeps.records import Records
+    from relaxgrad.coverage.sweeps.records import Records, forget
 
     if output is None:
         with tempfile.TemporaryDirectory() as folder:
-            return _sweep(plan, Path(folder), False, jobs)
-    records = Records(output / f"{_file_name(plan)}.jsonl", {**plan.head(), "versions": versions()}, resume)
+            return _sweep(plan, Path(folder), False, jobs, [])
+    path = output / f"{_file_name(plan)}.jsonl"
+    if again and path.exists():
+        forget(path, _chosen(plan.entries, again))
+    records = Records(path, {**plan.head(), "versions": versions()}, resume)
     try:
         _run(plan, records, jobs)
     except KeyboardInterrupt:

@@ -56,6 +56,16 @@ def _same_sweep(found: dict[str, Any], head: dict[str, Any]) -> bool:
     return all(found.get(key) == head.get(key) for key in ("schema", "sweep", "settings"))
 
 
+def forget(path: Path, entries: list[str]) -> None:
+    """Drops the records of `entries` from a sweep's file, so that a run with `resume` checks them anew."""
+    head, records = read_records(path)
+    kept = [record for record in records if record["entry"] not in set(entries)]
+    temporary = path.with_name(f".{path.name}.tmp")
+    lines = (json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n" for value in (head, *kept))
+    temporary.write_text("".join(lines))
+    temporary.replace(path)
+
+
 def _cut_to_whole_lines(path: Path) -> dict[str, Any] | None:
     """Drops an unfinished last line and returns the first one; None where no line is whole."""
     text = path.read_bytes()

@@ -231,7 +231,7 @@ def _calls_line(calls: dict[str, Any]) -> str:
     free = calls["kinds"].get("metadata", 0)
     return (
         f"Weighted by how often models made them, of {calls['calls']:,} calls {good / total:.1%} pass, "
-        f"{tvm / total:.1%} run native or library and {free / total:.1%} need no kernel (views): of those that need one, "
+        f"{tvm / total:.1%} run native or library and {free / total:.1%} need no kernel: of those that need one, "
         f"{tvm / max(calls['calls'] - free, 1):.1%} run native or library. {calls['scaled_records']:,} records were "
         f"scaled down, {calls['made_in_float32']:,} made in float32."
     )

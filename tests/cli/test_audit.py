@@ -10,7 +10,7 @@ import pytest
 
 from relaxgrad.cli.main import main
 from relaxgrad.coverage.sweeps.driver import Plan
-from relaxgrad.coverage.sweeps.records import Records
+from relaxgrad.coverage.sweeps.records import Records, read_records
 
 PASS = {"status": "pass", "graphs": 2, "calls": {"native": 1}, "outputs": {"out": "verified"}, "seconds": 0.1}
 WRONG = PASS | {"status": "wrong", "detail": "out: error too large", "outputs": {"out": "wrong"}}
@@ -50,6 +50,24 @@ def test_a_real_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "go on with --resume" in capsys.readouterr().err
     assert main([*options, "--resume"]) == 0
     assert len((tmp_path / "core-aten.jsonl").read_text().splitlines()) == 3
+
+
+def test_an_entry_can_be_checked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["audit", "--opinfo", "--op", "mul", "--op", "div", "-o", str(tmp_path)]
+    planted(
+        monkeypatch, [{"entry": "mul", "sample": 3, **WRONG}, {"entry": "div.no_rounding_mode", "sample": 0, **PASS}]
+    )
+    assert main(options) == 1
+    planted(monkeypatch, [{"entry": "mul", "sample": 3, **PASS}])
+    assert main([*options, "--resume", "--again", "mul"]) == 0
+    _, records = read_records(tmp_path / "opinfo-float32.jsonl")
+    assert [(r["entry"], r["status"]) for r in records] == [("div.no_rounding_mode", "pass"), ("mul", "pass")]
+    assert main([*options, "--resume", "--again", "mull"]) == 2
+    assert "no op 'mull'; close: mul" in capsys.readouterr().err
+    assert main([*options, "--again", "mul"]) == 2
+    assert "needs --resume" in capsys.readouterr().err
 
 
 def test_a_sample_that_fails_is_named_and_the_exit_code_is_1(

@@ -1,11 +1,14 @@
-"""Modified Bessel functions of the first kind, orders 0 and 1, plain and scaled by exp(-|x|).
+"""Modified Bessel functions of both kinds, orders 0 and 1, plain and scaled by exp(-|x|) and exp(x).
 
 Polynomials in a variable of [-1, 1], constant first. Derivation of each table: interpolation at Chebyshev nodes in 60
-digits (mpmath's besseli) of the function named beside it, with as many nodes as leave a relative error below 3e-18,
+digits (mpmath's besseli and besselk) of the function named beside it, with as many nodes as leave an error below 3e-17,
 written out in powers and rounded; evaluated in float64 they are good to 6e-16.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 from tvm import tirx
 
@@ -53,6 +56,36 @@ _I1E_HIGH = (
     3.2055586346236238e-09, -3.8986710944632543e-10, -1.3834389708637022e-09, 1.0940884042721056e-10,
     3.784510012514866e-10, -1.4553819054184817e-11, -4.848238653363404e-11,
 )  # fmt: skip
+# K0(x) + log(x / 2) I0(x) at x^2 = 2 (t + 1)
+_K0_LOW = (
+    -0.30362077291575545, 0.3404973210133806, 0.07177701034240509, 0.005053392643196092, 0.0001828055582791554,
+    4.0545066199495615e-06, 6.093361894172149e-08, 6.623013277190278e-10, 5.4525646625978115e-12,
+    3.518611978846953e-14,
+)  # fmt: skip
+# sqrt(x) exp(x) K0(x) at x = 4 / (t + 1)
+_K0_HIGH = (
+    1.2185953385133905, -0.031071461824889523, 0.0030328918102739454, -0.0004797690567658713, 9.956054748575022e-05,
+    -2.473520457096165e-05, 7.0022444255986085e-06, -2.191177672686996e-06, 7.427918745301117e-07,
+    -2.6890740183537945e-07, 1.028875394812628e-07, -4.133603551539714e-08, 1.7288102250486044e-08,
+    -7.294807830568568e-09, 3.237899704197692e-09, -1.9163886235149194e-09, 9.50126795470238e-10,
+    1.6249121403085222e-10, -1.2974622316235225e-10, -5.425392268826551e-10, 3.1302580587365775e-10,
+    2.1672329094976382e-10, -1.286822465377347e-10, -6.82912231113288e-11, 3.96355256263508e-11,
+)  # fmt: skip
+# x (K1(x) - log(x / 2) I1(x)) at x^2 = 2 (t + 1)
+_K1_LOW = (
+    0.8850882877295894, -0.3322409552403131, -0.2438385288677433, -0.027854235219771845, -0.001383168846618116,
+    -3.891869064370918e-05, -7.081133691517491e-07, -9.032127511269602e-09, -8.53363416816121e-11,
+    -6.21422926654518e-13,
+)  # fmt: skip
+# sqrt(x) exp(x) K1(x) at x = 4 / (t + 1)
+_K1_HIGH = (
+    1.363151890371342, 0.10334973775386523, -0.005566729880073094, 0.0007357241549077615, -0.00013959021963384766,
+    3.284386556850026e-05, -8.961206061895131e-06, 2.730041309124799e-06, -9.067215327593673e-07,
+    3.229820302740851e-07, -1.219592991740941e-07, 4.84585048883485e-08, -2.0078990564218355e-08,
+    8.418479670972575e-09, -3.7119962979184724e-09, 2.1600738070102857e-09, -1.064142272258912e-09,
+    -1.6214964652946646e-10, 1.3403129134884593e-10, 5.917703107429806e-10, -3.4052380863530667e-10,
+    -2.3491838521262873e-10, 1.392647707395567e-10, 7.437054315558186e-11, -4.3071978473211124e-11,
+)  # fmt: skip
 
 
 def _scaled(p: Program, size: Expr, low: tuple[float, ...], high: tuple[float, ...]) -> tuple[Expr, Expr, Expr]:
@@ -92,3 +125,33 @@ def i1(p: Program, x: Expr) -> Expr:
     power = p.let(tirx.exp(size))
     value = tirx.Select(near, power * size * low, power * high / tirx.sqrt(size))
     return tirx.copysign(value, x)
+
+
+def _f(value: float) -> Expr:
+    return number(value, "float64")
+
+
+def second_kind(order: int, scaled: bool) -> Callable[[Program, Expr], Expr]:
+    """K of `order` 0 or 1 over float64, `scaled` by exp(x); infinite at zero, NaN below."""
+
+    def compute(p: Program, x: Expr) -> Expr:
+        def low() -> Expr:
+            rest = p.polynomial(p.let(x * x * _f(0.5) - _f(1)), _K1_LOW if order else _K0_LOW)
+            first = p.polynomial(p.let(x * _f(0.25) - _f(1)), _I1E_LOW if order else _I0E_LOW)
+            power = p.let(tirx.exp(x))
+            product = p.let(tirx.log(x * _f(0.5)) * power * first)
+            value = rest / x + product * x if order else rest - product
+            return value * power if scaled else value
+
+        def high() -> Expr:
+            value = p.polynomial(p.let(_f(4) / x - _f(1)), _K1_HIGH if order else _K0_HIGH) / tirx.sqrt(x)
+            return value if scaled else value * tirx.exp(pw.negative(x))
+
+        return p.choose([(tirx.EQ(x, _f(0)), lambda: _f(math.inf)), (x <= _f(2), low)], high)
+
+    return compute
+
+
+def spherical_j0(p: Program, x: Expr) -> Expr:
+    """sin(x) / x over float64: 1 at zero, 0 at infinity."""
+    return p.choose([(tirx.EQ(x, _f(0)), lambda: _f(1)), (pw.isinf(x), lambda: _f(0))], lambda: tirx.sin(x) / x)

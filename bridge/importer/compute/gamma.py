@@ -1,4 +1,4 @@
-"""Derivatives of the logarithm of the gamma function.
+"""Derivatives of the logarithm of the gamma function, and Hurwitz's zeta function.
 
 Formulas: the recurrence, reflection and asymptotic series of digamma and trigamma (NIST DLMF 5.5, 5.11, 5.15), the
 Euler-Maclaurin sum of Hurwitz's zeta function (DLMF 25.11). Special values as in ATen/native/Math.h.
@@ -73,33 +73,47 @@ def trigamma(p: Program, x: Expr) -> Expr:
     return p.let(sign.get() * (total.get() + (series + _f(1) / (_f(2) * z.get())) / z.get()))
 
 
-def _zeta_tail(p: Program, s: int, w: Expr) -> Expr:
-    """The sum of (w + k)^-s over k = 0, 1, ..., for an integer s >= 2 and w >= 10 + s: Euler-Maclaurin."""
+#: B_2k / (2k)!, k from 1.
+_ZETA_SERIES = tuple(float(bernoulli(2 * k) / math.factorial(2 * k)) for k in range(1, 13))
+
+
+def _zeta_tail(p: Program, s: Expr, w: Expr) -> Expr:
+    """The sum of (w + k)^-s over k = 0, 1, ..., for s > 1 and w of about 10 + s or more: Euler-Maclaurin."""
     r = p.let(_f(1) / w)
-    terms = []
-    for j in range(1, 13):
-        rising = math.prod(range(s, s + 2 * j - 1))
-        terms.append(float(bernoulli(2 * j) * rising / math.factorial(2 * j)))
-    series = p.polynomial(p.let(r * r), terms)
-    return p.let(tirx.pow(w, _f(-s)) * (w / _f(s - 1) + _f(0.5) + r * series))
+    total, term = p.cell(w / (s - _f(1)) + _f(0.5)), p.cell(s * r)
+    for k, c in enumerate(_ZETA_SERIES):
+        total.set(total.get() + _f(c) * term.get())
+        term.set(term.get() * (s + _f(2 * k + 1)) * (s + _f(2 * k + 2)) * (r * r))
+    power = p.let(tirx.pow(w, pw.negative(s)))
+    gone = tirx.all(tirx.EQ(power, _f(0)), w < _f(math.inf))  # then the rest may be infinite
+    return p.let(tirx.Select(gone, _f(0), power * total.get()))
 
 
-def _zeta(p: Program, s: int, q: Expr) -> Expr:
-    """Hurwitz's zeta function for an integer s >= 2; infinite at q = 0, -1, ...
+def zeta(p: Program, s: Expr, q: Expr) -> Expr:
+    """Hurwitz's zeta function, float64: infinite at s = 1 and at q = 0, -1, ..., NaN for s < 1 and where it is complex.
 
     The terms near zero are added one by one, those far from it on either side by the series.
     """
-    far = float(10 + s)
+    whole = p.let(tirx.floor(s))
+    far = p.let(_f(10) + pw.minimum(s, _f(60)))
     z, total = p.cell(q), p.cell(_f(0))
-    with p.when(q < _f(-far)):
-        z.set(q + tirx.floor(_f(-far) - q))
+    with p.when(q < pw.negative(far)):
+        z.set(q + tirx.floor(pw.negative(far) - q))
         skipped = _zeta_tail(p, s, p.let(_f(1) - z.get())) - _zeta_tail(p, s, p.let(_f(1) - q))
-        total.set(pw.negative(skipped) if s % 2 else skipped)
-    with p.loop(z.get() < _f(far)):
-        total.set(total.get() + tirx.pow(z.get(), _f(-s)))
+        odd = tirx.NE(pw.libm("fmod")(whole, _f(2)), _f(0))
+        total.set(tirx.Select(odd, pw.negative(skipped), skipped))
+    with p.loop(z.get() < far):
+        total.set(total.get() + tirx.pow(z.get(), pw.negative(s)))
         z.set(z.get() + _f(1))
-    pole = tirx.all(q <= _f(0), tirx.EQ(q, tirx.floor(q)))
-    return p.choose([(pole, lambda: _f(math.inf))], lambda: total.get() + _zeta_tail(p, s, p.let(z.get())))
+    return p.choose(
+        [
+            (tirx.EQ(s, _f(1)), lambda: _f(math.inf)),
+            (s < _f(1), lambda: _f(math.nan)),
+            (tirx.all(q <= _f(0), tirx.EQ(q, tirx.floor(q))), lambda: _f(math.inf)),
+            (tirx.all(q < _f(0), tirx.any(s > whole, s < whole)), lambda: _f(math.nan)),
+        ],
+        lambda: total.get() + _zeta_tail(p, s, p.let(z.get())),
+    )
 
 
 def polygamma(n: int) -> Callable[[Program, Expr], Expr]:
@@ -111,9 +125,9 @@ def polygamma(n: int) -> Callable[[Program, Expr], Expr]:
 
     def compute(p: Program, x: Expr) -> Expr:
         dtype = pw.dtype_of(x)
-        zeta = _zeta(p, n + 1, p.let(pw.cast(x, "float64")))
+        sum_of_powers = zeta(p, _f(n + 1), p.let(pw.cast(x, "float64")))
         largest = 3.4028234663852886e38 if dtype == "float32" else math.inf
         rounded = factor if factor <= largest else math.inf
-        return number(rounded if n % 2 else -rounded, dtype) * p.let(pw.cast(zeta, dtype))
+        return number(rounded if n % 2 else -rounded, dtype) * p.let(pw.cast(sum_of_powers, dtype))
 
     return compute

@@ -159,6 +159,11 @@ _FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "special_i1e": bessel.i1e,
     "special_modified_bessel_i0": bessel.i0,
     "special_modified_bessel_i1": bessel.i1,
+    "special_modified_bessel_k0": program.in_float64(bessel.second_kind(0, scaled=False)),
+    "special_modified_bessel_k1": program.in_float64(bessel.second_kind(1, scaled=False)),
+    "special_scaled_modified_bessel_k0": program.in_float64(bessel.second_kind(0, scaled=True)),
+    "special_scaled_modified_bessel_k1": program.in_float64(bessel.second_kind(1, scaled=True)),
+    "special_spherical_bessel_j0": program.in_float64(bessel.spherical_j0),
 }
 
 
@@ -172,6 +177,11 @@ for _name, _program in _FUNCTIONS.items():
         return _function(ctx, _program, x)
 
     register(overload(f"aten.{_name}.default"))(_convert_function)
+
+
+@register(aten.special_zeta.default, aten.special_zeta.self_scalar, aten.special_zeta.other_scalar)
+def convert_zeta(ctx: Translator, s: Any, q: Any) -> TensorValue:
+    return emit(ctx, program.in_float64(gamma.zeta), [s, q], opmath(out_dtype(ctx)), kernel=program.elementwise)
 
 
 @register(aten.polygamma.default)

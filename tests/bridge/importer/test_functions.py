@@ -23,6 +23,13 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "aten.special_erfcx.default": special.erfcx,
     "aten.erfinv.default": torch.erfinv,
     "aten.special_ndtri.default": special.ndtri,
+    "aten.special_modified_bessel_i0.default": special.modified_bessel_i0,
+    "aten.special_modified_bessel_i1.default": special.modified_bessel_i1,
+    "aten.special_modified_bessel_k0.default": special.modified_bessel_k0,
+    "aten.special_modified_bessel_k1.default": special.modified_bessel_k1,
+    "aten.special_scaled_modified_bessel_k0.default": special.scaled_modified_bessel_k0,
+    "aten.special_scaled_modified_bessel_k1.default": special.scaled_modified_bessel_k1,
+    "aten.special_spherical_bessel_j0.default": special.spherical_bessel_j0,
 }
 
 
@@ -44,6 +51,17 @@ def test_polygamma(n: int) -> None:
     run_test(lambda x: torch.polygamma(n, x), poles, then=[(poles.neg(),)], grad=False)
     run_test(lambda x: torch.polygamma(n, x), ordinary.abs(), ops=[] if n == 0 else ["aten.polygamma.default"])
     run_test(lambda x: torch.polygamma(n, x), ordinary.double(), grad=False)
+
+
+def test_zeta() -> None:
+    s = torch.tensor([[0.5], [1.0], [1.001], [2.0], [2.5], [3.0], [30.0], [70.0], [250.0], [nan]])
+    q = torch.tensor([0.0, -2.0, -2.5, -30.25, -1000.5, 1e-3, 0.5, 1.0, 9.0, 80.0, 1e6, nan])
+
+    def zetas(s: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+        return special.zeta(s, q), special.zeta(3, q), special.zeta(s, 2.5)
+
+    run_test(zetas, s, q, grad=False, ops=["aten.special_zeta.default"])
+    run_test(zetas, torch.rand(9, 1).double() * 20 + 1, torch.rand(11).double() * 9, grad=False)
 
 
 def test_gradients_and_symbolic_sizes() -> None:

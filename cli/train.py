@@ -29,7 +29,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    all_models: Annotated[bool, typer.Option("--all", help="Every model of the zoo.")] = False,
+    all_models: Annotated[bool, typer.Option("--all", help="The core models of the zoo.")] = False,
     steps: Annotated[int, typer.Option(min=1, help="AdamW steps.")] = 20,
     target: Annotated[str, typer.Option(help="TVM target: KIND or KIND:MODEL, as llvm.")] = "llvm",
     json_file: Annotated[
@@ -88,11 +88,14 @@ def _machine() -> str:
 def _names(models: list[str], all_models: bool) -> list[str]:
     """The models to train, each once, in order. Raises UserError for those that can be told wrong now."""
     from relaxgrad.coverage.models import check_name
-    from relaxgrad.coverage.zoo import ZOO
+    from relaxgrad.coverage.zoo import CORE, ZOO
 
-    names = list(dict.fromkeys([*(ZOO if all_models else ()), *models]))
+    names = list(dict.fromkeys([*(CORE if all_models else ()), *models]))
     if not names:
-        raise UserError(f"name a model, or --all; zoo models: {', '.join(ZOO)}")
+        more = len(ZOO) - len(CORE)
+        raise UserError(
+            f"name a model, or --all; zoo models: {', '.join(CORE)} and {more} more (relaxgrad/coverage/zoo)"
+        )
     for name in names:
         check_name(name)
     return names

@@ -222,7 +222,7 @@ def test_the_seed_example_trains_on_tvm_in_two_graphs(run: Run, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_every_model_of_the_zoo_trains_on_tvm_without_a_fallback(run: Run, tmp_path: Path) -> None:
+def test_every_core_model_of_the_zoo_trains_on_tvm_without_a_fallback(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     code, out, _ = run("--all", "--json", str(path))
     assert code == 0, out

@@ -18,12 +18,12 @@ from . import torch_api
 from .capture import decompositions, describe, source_of
 from .errors import UnsupportedOps, UserError
 from .kinds import Kind, Reason, ReasonKind
-from .schemas import CapturedGraph, GraphKind, GraphRecord
+from .schemas import CapturedGraph, GraphKind, GraphRecord, NodeRecord
 from .threads import settle_pools
 
 if TYPE_CHECKING:
     from .importer.translate import Options
-    from .importer.translation import Translation
+    from .importer.translation import NodeReport, Translation
 
 _counter = itertools.count()
 _listeners: list[list[GraphRecord]] = []
@@ -191,14 +191,22 @@ def _on_tvm(captured: CapturedGraph, target: Any, options: BackendOptions) -> Ca
         ops={op: dict(kinds) for op, kinds in ops.items()},
         reasons=translation.reasons,
         symbolic=bool(translation.sources),
-        kernels=kernels,
+        kernels=sum(kind is Kind.NATIVE for kind in kernels.values()),
         seconds={"translate": translated - start, "compile": done - translated},
+        nodes=_node_records(captured.module, translation.nodes),
     )
     _publish(record)
-    return Executable(translation, executable, record)
+    return Executable(translation, executable, record, kernels)
 
 
-def _without_culprits(captured: CapturedGraph, failed: Translation, target: Any, how: Options) -> tuple[Any, Any, int]:
+def _node_records(gm: torch.fx.GraphModule, reports: Sequence[NodeReport]) -> tuple[NodeRecord, ...]:
+    nodes = {node.name: node for node in gm.graph.nodes}
+    return tuple(NodeRecord(r.node, r.op, r.kind, source_of(nodes[r.node]), r.reason) for r in reports)
+
+
+def _without_culprits(
+    captured: CapturedGraph, failed: Translation, target: Any, how: Options
+) -> tuple[Translation, Any, dict[str, Kind]]:
     """(translation, executable, kernels) of a graph that TVM failed to compile: first without the nodes whose kernel
     fails alone, then without fusion. Raises what TVM raises in the end."""
     from .compile.blame import culprits, unfused
@@ -241,6 +249,7 @@ def _in_aten(gm: torch.fx.GraphModule, kind: GraphKind, reason: Reason, options:
         symbolic=any(torch_api.has_symbols(n.meta.get("val")) for n in gm.graph.nodes),
         kernels=0,
         seconds={},
+        nodes=tuple(NodeRecord(r.node, r.op, Kind.FALLBACK, r.source, r) for r in reasons),
     )
     _publish(record)
     return torch_api.make_boxed_func(gm.forward)

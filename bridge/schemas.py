@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from .kinds import Kind, Reason
+from .kinds import Kind, Reason, SourceLine
 
 if TYPE_CHECKING:
     import torch.fx
@@ -89,6 +89,17 @@ class CapturedGraph:
         return Counter(str(n.target) for n in self.module.graph.nodes if n.op == "call_function")
 
 
+@dataclass(frozen=True)
+class NodeRecord:
+    """How one node of a graph runs. Filled by backend.py."""
+
+    node: str  # name of the FX node
+    op: str  # overload name, as `aten.mm.default`
+    kind: Kind
+    source: SourceLine | None  # in the user's model
+    reason: Reason | None = None  # where it fell back
+
+
 @dataclass
 class GraphRecord:
     """What became of one graph that torch.compile handed to the backend. Filled by backend.py."""
@@ -101,5 +112,6 @@ class GraphRecord:
     symbolic: bool  # whether the graph has symbolic sizes
     kernels: int  # kernels that TVM generated, after fusion
     seconds: dict[str, float]  # stage -> wall time in seconds: translate, compile
+    nodes: tuple[NodeRecord, ...] = ()  # in the order in which they run
     runs: int = 0  # calls so far. Filled by the runtime
     copies: int = 0  # input copies made because of layout so far. Filled by the runtime

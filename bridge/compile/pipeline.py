@@ -10,6 +10,7 @@ from tvm import relax, tirx
 from tvm.relax import transform as rx
 
 from ..importer.kernel import LIBRARY_CALL
+from ..kinds import Kind
 from . import intrinsics
 from .schedule import schedule_kernels
 
@@ -42,14 +43,20 @@ def passes(target: tvm.target.Target) -> list[Any]:
     ]
 
 
-def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any, int]:
-    """Compiles `main` for `target`: (relax executable, kernels that TVM generated). Raises what TVM raises."""
+def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any, dict[str, Kind]]:
+    """Compiles `main` for `target`: (relax executable, its kernels by name). Raises what TVM raises.
+
+    A kernel is native (TVM generated it) or library (all that it does is to call one).
+    """
     intrinsics.register()
     with target:
         for step in passes(target):
             module = step(module)
-        functions = [f for f in module.functions.values() if isinstance(f, tirx.PrimFunc)]
-        kernels = sum(LIBRARY_CALL not in (f.attrs or {}) for f in functions)
+        kernels = {
+            var.name_hint: Kind.LIBRARY if LIBRARY_CALL in (function.attrs or {}) else Kind.NATIVE
+            for var, function in module.functions.items()
+            if isinstance(function, tirx.PrimFunc)
+        }
         executable = relax.build(module, target, relax_pipeline=None)
     return executable, kernels
 

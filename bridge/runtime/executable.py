@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import tvm
@@ -20,6 +21,7 @@ from tvm import relax
 
 from .. import torch_api
 from ..importer.translation import OpaqueParam, Param, ScalarParam, SymbolSource, Translation
+from ..kinds import Kind
 from ..schemas import GraphRecord
 from .plans import Holder, Scalars, output_reader
 from .sites import Frame, build_site, current, for_vm, memory_order
@@ -38,10 +40,13 @@ class Executable:
     returns the list of outputs. Raises what the kernels and ATen calls raise (IndexError for an index out of range).
     """
 
-    def __init__(self, translation: Translation, executable: Any, record: GraphRecord):
+    live: ClassVar[weakref.WeakSet[Executable]] = weakref.WeakSet()  # for the profiler
+
+    def __init__(self, translation: Translation, executable: Any, record: GraphRecord, kernels: dict[str, Kind]):
         self._boxed_call = True  # an attribute of the instance: Dynamo's wrappers copy those only
         self.translation = translation
         self.record = record
+        self.kernels = kernels
         self._executable = executable
         self._module = executable.jit() if hasattr(executable, "jit") else executable
         self._threads = threading.local()
@@ -54,6 +59,7 @@ class Executable:
         self._writes = [(m.index, output_reader(m.source)) for m in translation.mutations]
         self._outputs = [output_reader(plan) for plan in translation.outputs]
         self._result_numbers = range(translation.result_count)
+        self.live.add(self)
 
     def _function(self) -> Any:
         function = getattr(self._threads, "function", None)
@@ -63,6 +69,11 @@ class Executable:
             self._threads.machine = machine
             self._threads.function = function
         return function
+
+    def instrument(self, hook: Callable[..., int] | None) -> None:
+        """Has this thread's machine call `hook(function, name, before, returned, *args)` around each kernel."""
+        self._function()
+        self._threads.machine.set_instrument(hook)
 
     def __call__(self, args: list[Any]) -> list[Any]:
         inputs = [*args, *self.translation.constants]

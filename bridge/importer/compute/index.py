@@ -11,6 +11,7 @@ from tvm.tirx.script import builder as T
 
 from .layout import broadcast_index
 from .pointwise import number
+from .program import Cell
 
 
 def take_rows(table: te.Tensor, index: te.Tensor) -> te.Tensor:
@@ -137,17 +138,16 @@ def triangle_indices(rows: Any, columns: Any, offset: Any, shape: Sequence[Any],
     def body(_: Sequence[Any], outs: Sequence[Any]) -> Any:
         zero = tirx.const(0, "int64")
         with IRBuilder() as builder, T.serial(0, tirx.const(1, "int64")):
-            found = T.alloc_buffer((1,), "int64", scope="local")
-            T.buffer_store(found, zero, [zero])
+            found = Cell(zero)
             at: list[Any] = []
             with loops([zero + rows, zero + columns], at):
                 row, column = at
                 inside = column >= row + offset if upper else column <= row + offset
                 with T.If(inside), T.Then():
-                    count = tirx.BufferLoad(found, [zero])
+                    count = found.get()
                     T.buffer_store(outs[0], row.astype(dtype), [zero, count])
                     T.buffer_store(outs[0], column.astype(dtype), [zero + 1, count])
-                    T.buffer_store(found, count + 1, [zero])
+                    found.set(count + 1)
         return builder.get()
 
     return te.extern([tuple(shape)], [], body, name="triangle", dtype=dtype)

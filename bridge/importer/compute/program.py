@@ -27,7 +27,8 @@ class Cell:
     """A scalar of one element that can be written again."""
 
     def __init__(self, value: Expr):
-        self._buffer = T.alloc_buffer((1,), dtype_of(value), scope="local")
+        # Not scope "local": TVM would take each such scalar from the heap, for every element anew.
+        self._buffer = T.alloc_buffer((1,), dtype_of(value), scope="global")
         self.set(value)
 
     def get(self) -> Expr:

@@ -7,7 +7,11 @@ from collections.abc import Callable
 import mpmath
 import pytest
 import torch
+import tvm
 from torch import Tensor
+from tvm import te
+
+from relaxgrad.bridge.importer.compute import bessel, program
 
 from .harness import run_test
 
@@ -110,3 +114,13 @@ def test_float64_values_are_good_to_the_last_places(
         for point, value in zip(points, found.tolist(), strict=True):
             truth = exact(mpmath.mpf(point))
             assert abs(value - truth) <= 4e-15 * abs(truth), (point, value, truth)
+
+
+def test_scalars_of_a_program_lie_in_registers() -> None:
+    """TVM takes some local buffers from the heap, for each element: a function then costs twenty times as much."""
+    x = te.placeholder((64, 1000), "float32", name="x")
+    kernel = te.create_prim_func([x, program.elementwise(bessel.i0e)(x, x.shape, "float32", "float32")])
+    compiled = tvm.compile(tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")}), target="llvm")
+    source = compiled.mod.inspect_source("ll")
+    assert "define" in source
+    assert "AllocWorkspace" not in source

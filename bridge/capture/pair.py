@@ -19,6 +19,8 @@ from .joint import WithLoss
 from .refusal import refusal, refuse_lazy
 from .signature import describe
 
+OnRun = Callable[[CapturedGraph, list[Any]], None]
+
 
 def capture_pair(
     module: nn.Module,
@@ -28,13 +30,15 @@ def capture_pair(
     loss: Callable[[Any], torch.Tensor] | None = None,
     decompose: str = "core_aten",
     dynamic: bool = False,
+    on_run: OnRun | None = None,
 ) -> list[CapturedGraph]:
     """The graphs that one training step of `loss(module(*args, **kwargs))` gives a torch.compile backend.
 
     In the order in which they are compiled: a FORWARD graph for each part between graph breaks (INFERENCE where nothing
     needs a gradient), and the BACKWARD graphs, each when it first runs. So the step is run, once, by PyTorch; the
-    module, its gradients and the random state are left as they were. With `dynamic` the sizes are symbols. Raises
-    UserError when the module raises or nothing of it could be compiled.
+    module, its gradients and the random state are left as they were. With `dynamic` the sizes are symbols. `on_run`
+    gets each graph with the inputs of its run, before it runs. Raises UserError when the module raises or nothing of it
+    could be compiled.
 
     What this process compiled is forgotten (`torch.compiler.reset`), before and after: Dynamo remembers, for each
     function, that it gave up on it or recompiled it too often, and would then hand over fewer graphs than there are.
@@ -50,7 +54,7 @@ def capture_pair(
     torch_api.dynamo_reset()
     with untouched(module), torch_api.quiet(), torch_api.dynamo_config_patch(allow_rnn=True):
         given = copies((tuple(args), dict(kwargs or {})))
-        compiled = torch.compile(step, backend=_collector(graphs, table, decompose), dynamic=dynamic or None)
+        compiled = torch.compile(step, backend=_collector(graphs, table, decompose, on_run), dynamic=dynamic or None)
         try:
             with torch.enable_grad():
                 _backward(compiled(given[0], given[1]), module, given)
@@ -72,7 +76,7 @@ def _users_path(source: str) -> str:
     return re.sub(r"^L\['(args|kwargs)'\]", r"\1", source)
 
 
-def _collector(graphs: list[CapturedGraph], table: Table, decompose: str) -> Callable[..., Any]:
+def _collector(graphs: list[CapturedGraph], table: Table, decompose: str, on_run: OnRun | None) -> Callable[..., Any]:
     """A backend that keeps each graph with its signature and has PyTorch run it."""
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
@@ -80,8 +84,15 @@ def _collector(graphs: list[CapturedGraph], table: Table, decompose: str) -> Cal
 
         def keep(kind: GraphKind) -> torch_api.Compiler:
             def compiler(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-                graphs.append(describe(graph, kind, sources=sources, decompose=decompose))
-                return torch_api.make_boxed_func(graph.forward)
+                captured = describe(graph, kind, sources=sources, decompose=decompose)
+                graphs.append(captured)
+
+                def run(*inputs: Any) -> Any:
+                    if on_run is not None:
+                        on_run(captured, list(inputs))
+                    return graph.forward(*inputs)
+
+                return torch_api.make_boxed_func(run)
 
             return compiler
 

@@ -1,0 +1,175 @@
+"""TVM's own PyTorch importer on the graphs of a model: which it takes, and which of those it gets right.
+
+Each training graph that PyTorch hands to a backend is exported as it stands, translated by
+`tvm.relax.frontend.torch.from_exported_program`, compiled by `tvm.compile` and run on the inputs of a training step.
+Its outputs are judged as the bridge's are, by the float64 rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from relaxgrad.bridge import torch_api
+from relaxgrad.bridge.capture import capture_pair
+from relaxgrad.bridge.schemas import CapturedGraph
+
+from . import numbers
+from .models import describe, load_problem
+from .problem import copy_tensors
+
+SEED = 20
+TASK = "relaxgrad.coverage.stock:stock_task"
+
+
+class StockOutcome(StrEnum):
+    """What became of one graph."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    NOT_MAPPED = "not mapped"  # an op without a translation, or a translation that raises
+    NOT_COMPILED = "not compiled"
+    NOT_RUN = "not run"
+    CRASH = "crash"  # the process died
+
+
+@dataclass(frozen=True)
+class StockRecord:
+    """TVM's own importer on one graph."""
+
+    kind: str  # of the graph: forward, backward, inference
+    nodes: int
+    outcome: StockOutcome
+    detail: str = ""
+    unmapped: list[str] = field(default_factory=list)  # ops without a translation, where it names them
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def stock_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """For the process runner. Arguments: model, seed, skip (graphs that are done). Emits a graph's begin and record."""
+    problem = load_problem(arguments["model"], arguments["seed"])
+    runs: list[tuple[CapturedGraph, list[Any]]] = []
+    capture_pair(
+        problem.module,
+        problem.args,
+        problem.kwargs,
+        loss=problem.loss,
+        on_run=lambda graph, inputs: runs.append((graph, _copies(inputs))),
+    )
+    for number, (graph, inputs) in enumerate(runs):
+        if number < arguments["skip"]:
+            continue
+        nodes = sum(n.op == "call_function" for n in graph.module.graph.nodes)
+        emit({"event": "begin", "graph": number, "kind": graph.kind.value, "nodes": nodes})
+        emit({"event": "graph", "graph": number, "record": try_stock(graph, inputs).to_json()})
+    return {"graphs": len(runs)}
+
+
+def _copies(inputs: list[Any]) -> list[Any]:
+    return [t.detach().clone() if isinstance(t, torch.Tensor) else t for t in inputs]
+
+
+def try_stock(graph: CapturedGraph, inputs: list[Any]) -> StockRecord:
+    """Translates, compiles, runs and judges one graph. Raises nothing for what TVM does; a crash is a crash."""
+    nodes = sum(n.op == "call_function" for n in graph.module.graph.nodes)
+
+    def record(outcome: StockOutcome, detail: str = "", unmapped: list[str] | None = None) -> StockRecord:
+        return StockRecord(graph.kind.value, nodes, outcome, detail[:300], unmapped or [])
+
+    import tvm
+    from tvm.relax.frontend.torch import from_exported_program
+
+    try:
+        with torch_api.quiet():
+            program = torch.export.export(graph.module, tuple(inputs), strict=False)
+            module = from_exported_program(program, run_ep_decomposition=False)
+    except Exception as error:
+        unmapped = re.findall(r"'([\w.]+)'", str(error)) if "Unsupported function types" in str(error) else []
+        return record(StockOutcome.NOT_MAPPED, describe(error), unmapped)
+    try:
+        executable = tvm.compile(module, target="llvm")
+    except Exception as error:
+        return record(StockOutcome.NOT_COMPILED, describe(error))
+    try:
+        machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
+        tensors = [t.contiguous() for t in inputs if isinstance(t, torch.Tensor)]
+        returned = machine["main"](*tensors)
+        results = [_as_torch(r) for r in (returned if _is_list(returned) else [returned]) if r is not None]
+    except Exception as error:
+        return record(StockOutcome.NOT_RUN, describe(error))
+    fault = _first_fault(graph.module, inputs, results)
+    return record(StockOutcome.WRONG if fault else StockOutcome.RIGHT, fault)
+
+
+def _as_torch(value: Any) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.from_dlpack(value)
+
+
+def _is_list(value: Any) -> bool:
+    return not hasattr(value, "dtype") and hasattr(value, "__len__")
+
+
+def _first_fault(module: torch.fx.GraphModule, inputs: list[Any], results: list[torch.Tensor]) -> str:
+    """The first output that fails the float64 rule; empty where none does."""
+    eager = _tensors(_run(module, inputs))
+    try:
+        wide = [t.double() if isinstance(t, torch.Tensor) and t.dtype is torch.float32 else t for t in inputs]
+        with numbers.float64_run():
+            reference = _tensors(_run(module, wide))
+    except Exception:  # an op without float64
+        reference = eager
+    if len(results) != len(eager):
+        return f"{len(results)} outputs where the graph has {len(eager)}"
+    found = numbers.compare_all({n: reference.get(n) for n in eager}, eager, dict(zip(eager, results, strict=True)))
+    bad = [c for c in found if not c.passed and c.verdict is not numbers.Verdict.EMPTY]
+    return str(bad[0]) if bad else ""
+
+
+def _run(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+    torch.manual_seed(SEED)
+    with torch.no_grad():
+        return module(*copy_tensors(inputs))
+
+
+def _tensors(returned: Any) -> dict[str, torch.Tensor | None]:
+    leaves = torch_api.tree_leaves(returned)
+    return {f"output {i}": t.detach() for i, t in enumerate(leaves) if isinstance(t, torch.Tensor)}
+
+
+def run_stock(model: str, seed: int, timeout: float) -> list[dict[str, Any]]:
+    """`try_stock` on every graph of a model, in worker processes: a graph that kills one is a `crash`, the rest go on.
+
+    Raises UserError where the model itself is wrong. A worker that fails otherwise ends the list with its reason.
+    """
+    from relaxgrad.bridge.errors import UserError
+
+    from .process import State, run_task
+
+    records: list[dict[str, Any]] = []
+    while True:
+        begun: dict[str, Any] | None = None
+
+        def on_event(event: dict[str, Any]) -> None:
+            nonlocal begun
+            if event["event"] == "begin":
+                begun = event
+            else:
+                begun = None
+                records.append(event["record"])
+
+        outcome = run_task(TASK, {"model": model, "seed": seed, "skip": len(records)}, timeout, on_event)
+        if outcome.state is State.USER_ERROR:
+            raise UserError(outcome.message)
+        if outcome.state is State.OK:
+            return records
+        if begun is None:
+            records.append(StockRecord("", 0, StockOutcome.CRASH, outcome.message).to_json())
+            return records
+        records.append(StockRecord(begun["kind"], begun["nodes"], StockOutcome.CRASH, outcome.message).to_json())

@@ -80,6 +80,7 @@ def _own() -> Table:
         aten._native_batch_norm_legit_functional.default: batch_norm_functional,
         aten._batch_norm_with_update_functional.default: batch_norm_with_update_functional,
         aten._batch_norm_no_update.default: batch_norm_no_update,
+        aten.native_group_norm.default: group_norm,
         aten._embedding_bag.default: embedding_bag,
         aten.diagonal_scatter.default: diagonal_scatter,
         aten.max.default: aten.amax.default,
@@ -239,7 +240,7 @@ def batch_norm_with_update_functional(
     running_var: torch.Tensor,
     momentum: float,
     eps: float,
-) -> tuple[torch.Tensor, ...]:
+) -> Any:
     """The same in training, with the CPU kernel's reserve: an empty uint8 tensor after the saved statistics."""
     if x.device.type != "cpu":
         return NotImplemented
@@ -255,12 +256,40 @@ def batch_norm_no_update(
     running_var: torch.Tensor | None,
     momentum: float,
     eps: float,
-) -> tuple[torch.Tensor, ...]:
+) -> Any:
     """`aten._batch_norm_no_update`: batch norm by the running statistics, with the CPU kernel's reserve."""
     if x.device.type != "cpu" or running_mean is None or running_var is None:
         return NotImplemented
     found = aten._native_batch_norm_legit_no_training(x, weight, bias, running_mean, running_var, momentum, eps)
     return (*found, x.new_empty(0, dtype=torch.uint8))
+
+
+def group_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    batch: int,
+    channels: int,
+    positions: int,
+    groups: int,
+    eps: float,
+) -> Any:
+    """`aten.native_group_norm` of half input with float32 parameters, the only case that does not stay whole.
+
+    (output, mean and 1/deviation by group in float32 as eager saves them): torch's shape function has them in half.
+    """
+    if _saved_dtype(x, weight, bias) is x.dtype:
+        return NotImplemented
+    rows = x.reshape(batch, groups, (channels // groups) * positions).float()
+    variance, mean = torch.var_mean(rows, [2], correction=0)
+    rstd = torch.rsqrt(variance + eps)
+    out = ((rows - mean.unsqueeze(-1)) * rstd.unsqueeze(-1)).reshape(x.shape)
+    shape = [-1 if d == 1 else 1 for d in range(x.dim())]
+    if weight is not None:
+        out = out * weight.view(shape)
+    if bias is not None:
+        out = out + bias.view(shape)
+    return out.to(x.dtype), mean, rstd
 
 
 def embedding_bag(
@@ -273,7 +302,7 @@ def embedding_bag(
     per_sample_weights: torch.Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int = -1,
-) -> tuple[torch.Tensor, ...]:
+) -> Any:
     """`aten._embedding_bag` of bfloat16 sums, as one of the rows in float32; every other call stays whole.
 
     The CPU kernel leaves its second output, which the gradient reads, empty for these; torch's shape function says so

@@ -100,3 +100,12 @@ def test_batch_norm_ops_with_a_reserve(dtype: torch.dtype) -> None:
     inputs = tuple(t.to(dtype) for t in inputs)
     x = [torch.randn(n, 3, 5).to(dtype) for n in (4, 7)]
     run_test(norm, x[0], *inputs, then=[(x[1], *inputs)], dynamic=True)
+
+
+def test_group_norm_of_halves_keeps_its_statistics_in_float32() -> None:
+    x = (torch.randn(4, 6, 40) * 3 + 20).bfloat16()
+
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        return F.group_norm(x, 3, w, b), F.group_norm(x, 2, w)
+
+    run_test(norm, x, torch.randn(6), torch.randn(6), then=[(x[:2], torch.randn(6), torch.randn(6))], dynamic=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from ..problem import Problem
 from .tiny import Classifier
 from .vision import CLASSES, images, labels
@@ -13,6 +15,11 @@ def _problem(name: str, **options: Any) -> Problem:
     import timm
 
     network = timm.create_model(name, pretrained=False, num_classes=CLASSES, **options)
+    for key, parameter in network.named_parameters():
+        # Gains of skipped branches, and some heads, start at zero: the first step's gradients of all before them are
+        # zero, right or wrong.
+        if not key.endswith("bias") and not bool(parameter.any()):
+            nn.init.normal_(parameter, std=0.2)
     return Problem(Classifier(network), (images(64), labels()))
 
 

@@ -183,7 +183,7 @@ def _judge(
         same = name in result.plain and _same_plain(value, result.plain[name])
         detail = "" if same else f"{result.plain.get(name)!r} against {value!r}"
         found.append(Comparison(name, Verdict.PASS if same else Verdict.ERROR, detail=detail))
-    found = [_settle_pick(call, eager, result, c) for c in found]
+    found = [_settle_pick(call, tangents, eager, result, c) for c in found]
     differing = [name for name in eager.outputs if _strides_differ(eager, result, name)]
     if differing:
         by_torch = run_by_torch(call, tangents)
@@ -201,14 +201,34 @@ def _judge(
     return found
 
 
-def _settle_pick(call: Call, eager: Run, result: Run, comparison: Comparison) -> Comparison:
-    """Indices that differ from eager's are right where each points at the very value that was returned beside it."""
+def _settle_pick(
+    call: Call, tangents: dict[str, Tensor], eager: Run, result: Run, comparison: Comparison
+) -> Comparison:
+    """Indices that differ from eager's are right where each points at the very value that was returned beside it, and
+    the gradient is then right where it has the tangents at those indices and zeros elsewhere."""
+    if not call.picks or comparison.passed or comparison.name not in ("out[1]", *eager.gradients):
+        return comparison
+    picked = _picked(eager, result)
+    if picked is None:
+        return comparison
+    dim, indices, source = picked
+    told = replace(comparison, verdict=Verdict.PASS, error=0.0, detail="picks other ones of equal values")
+    if comparison.name == "out[1]":
+        return told
+    tangent, gradient = tangents.get("out[0]"), result.gradients.get(comparison.name)
+    if tangent is None or gradient is None or gradient.shape != source.shape:
+        return comparison
+    expected = torch.zeros_like(source)
+    expected.scatter_(dim, indices, tangent if tangent.dim() == source.dim() else tangent.unsqueeze(dim))
+    return told if _same(expected, gradient) else comparison
+
+
+def _picked(eager: Run, result: Run) -> tuple[int, Tensor, Tensor] | None:
+    """(dim, indices, source) of a pick of values equal to eager's; None where it is no such pick."""
     values, indices = result.outputs.get("out[0]"), result.outputs.get("out[1]")
     source = next(iter(eager.inputs.values()), None)
-    if not call.picks or comparison.passed or comparison.name != "out[1]":
-        return comparison
     if values is None or indices is None or source is None or not _same(values, eager.outputs["out[0]"]):
-        return comparison
+        return None
     for dim in range(source.dim()):
         picked, returned = indices, values
         if indices.dim() < source.dim():
@@ -219,8 +239,8 @@ def _settle_pick(call: Call, eager: Run, result: Run, comparison: Comparison) ->
         in_range = bool(((picked >= 0) & (picked < source.shape[dim])).all())
         distinct = bool((picked.sort(dim).values.diff(dim=dim) != 0).all())
         if in_range and distinct and _same(source.gather(dim, picked), returned):
-            return Comparison(comparison.name, Verdict.PASS, detail="picks other ones of equal values")
-    return comparison
+            return dim, picked, source
+    return None
 
 
 def _reference(call: Call, tangents: dict[str, Tensor], eager: Run) -> tuple[tuple[str, Run], Run]:

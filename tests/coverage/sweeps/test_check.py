@@ -210,6 +210,24 @@ def test_a_pick_among_equal_values_is_free_and_any_other_is_not(given: list[int]
     assert (checked.status is Status.PASS) == (sorted(given) == [0, 2])
 
 
+@pytest.mark.parametrize(("given", "right"), [([0, 1, 1], True), ([1, 1, 1], True), ([0, 0, 1], False), ([1, 0, 1], False)])
+def test_the_gradient_of_another_pick_lies_where_it_picked(given: list[int], right: bool) -> None:
+    """The largest of [5, 5], [1, 5] and [2, 2]: eager takes one of the equal ones, the planted graph another.
+
+    The stand-in returns `given` as the indices, and saves them for its backward.
+    """
+    values = torch.tensor([[5.0, 5.0], [1.0, 5.0], [2.0, 2.0]], requires_grad=True)
+    eager = values.detach().max(1).indices.tolist()
+    assert eager == [0, 1, 0]
+
+    def change(outputs: list[Tensor]) -> list[Tensor]:
+        return [torch.tensor(given) if o.dtype is torch.int64 and o.shape == (3,) else o for o in outputs]
+
+    checked = check_call(Call(lambda x: x.max(1), (values,), picks=True), backend=faulty(change))
+    assert (checked.status is Status.PASS) == right, checked.detail
+    assert checked.backward
+
+
 def test_exact_zeros_for_rounding_noise_are_no_fault() -> None:
     def noise(x: Tensor) -> Tensor:
         return (x * 0.1) * 10 - x

@@ -1,4 +1,4 @@
-"""JSON files of the measurements: written whole or not at all, and valid JSON whatever was measured."""
+"""Files of the measurements: written whole or not at all, and valid JSON whatever was measured."""
 
 from __future__ import annotations
 
@@ -34,13 +34,17 @@ def check_writable(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes `value` to a temporary file beside `path` and renames it. Raises UserError as `check_writable`."""
+    """`write_text` of `value` as JSON."""
+    write_text(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes `text` to a temporary file beside `path` and renames it. Raises UserError as `check_writable`."""
     check_writable(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(plain(value), file, indent=2, allow_nan=False)
-            file.write("\n")
+            file.write(text)
         mask = os.umask(0)  # mkstemp makes files of its owner alone; this one gets what open() would have given
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)

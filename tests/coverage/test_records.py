@@ -1,4 +1,4 @@
-"""JSON files: valid whatever was measured, whole or not at all."""
+"""Files of measurements: valid whatever was measured, whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.records import write_json
+from relaxgrad.coverage.records import write_json, write_text
 
 
 def test_what_json_has_no_number_for_is_null(tmp_path: Path) -> None:
@@ -35,3 +35,12 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         write_json(tmp_path, {})
     with pytest.raises(UserError, match="there is no folder"):
         write_json(tmp_path / "no" / "out.json", {})
+
+
+def test_a_text_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    write_text(path, "old\n")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "new \ud800")
+    assert path.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [path]

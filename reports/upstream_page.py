@@ -1,0 +1,70 @@
+"""docs/upstream.md, the faults of TVM with a script each: `python -m relaxgrad.reports.upstream_page [-o FILE]`.
+
+Runs every script of coverage/upstream/faults and writes the page from what they print. One script takes 5 to 20 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.coverage.records import check_writable, write_text
+from relaxgrad.coverage.sweeps.core_aten import Sweep
+from relaxgrad.coverage.upstream.runner import Fault, Found, run_all, unnamed_overloads
+
+WIDTH = 120
+
+
+def page(faults: Sequence[Fault], unnamed: Sequence[str], core: int) -> str:
+    """The page in Markdown. `unnamed`: overloads without a converter, of `core`. Raises UserError for no faults."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    if not faults:
+        raise UserError("no script was run: there is nothing to show")
+    folder = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=folder, undefined=StrictUndefined, keep_trailing_newline=True)  # Markdown, no HTML
+    environment.filters |= {"cell": _cell, "fill": _fill, "code": _code}
+    reproduced = sum(fault.outcome is Found.REPRODUCED for fault in faults)
+    text = environment.get_template("upstream_page.md.j2").render(
+        faults=faults, unnamed=unnamed, core=core, reproduced=reproduced, versions=faults[0].versions
+    )
+    return text.rstrip() + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _fill(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _code(names: Sequence[str]) -> str:
+    return _fill(", ".join(f"`{name}`" for name in names))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the page; 0 where every fault was reproduced, else 1. Raises UserError as `check_writable`."""
+    parser = argparse.ArgumentParser(prog="python -m relaxgrad.reports.upstream_page", description=__doc__)
+    parser.add_argument("-o", "--output", type=Path, default=Path("docs/upstream.md"), help="file to write")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each script")
+    options = parser.parse_args(arguments)
+    check_writable(options.output)
+
+    def tell(fault: Fault) -> None:
+        print(f"{fault.name}: {fault.outcome} ({fault.seconds:.0f} s)", file=sys.stderr, flush=True)
+
+    faults = run_all(timeout=options.timeout, on_done=tell)
+    write_text(options.output, page(faults, unnamed_overloads(), len(Sweep({}).entries())))
+    return 0 if all(fault.outcome is Found.REPRODUCED for fault in faults) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        sys.exit(f"error: {error}")

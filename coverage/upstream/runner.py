@@ -93,12 +93,16 @@ def run(script: Path, timeout: float = 300.0) -> Fault:
     return Fault(script.stem, title, text, code, expected, seen, outcome, time.monotonic() - start, versions())
 
 
+#: Signals that say nothing of TVM: out of memory, or the CPU lacks an instruction that the script asks for.
+_NO_FAULT = (signal.SIGKILL, signal.SIGILL)
+
+
 def judge(printed: str, errors: str, ended: int | None, timeout: float) -> tuple[str, str, Found]:
     """(expected, seen, outcome) from what a script printed and its exit code; None where its time was up."""
     expected, seen = (_line(printed, word) for word in ("expected: ", "seen: "))
     if ended is None:
         return expected, f"no end within {timeout:.0f} s", Found.FAILED
-    if ended < 0 and expected and not seen:
+    if ended < 0 and -ended not in _NO_FAULT and expected and not seen:
         return expected, f"the process was killed by {signal.Signals(-ended).name}", Found.REPRODUCED
     if ended != 0 or not expected or not seen:
         last = (errors.strip().splitlines() or ["no message"])[-1]

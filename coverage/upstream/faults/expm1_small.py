@@ -1,7 +1,7 @@
 """relax.frontend.torch: expm1 is exp(x) - 1
 
 expm1 exists for small x, where the subtraction cancels every digit: expm1(1e-10) becomes 0. The converter in
-base_fx_graph_translator.py builds the subtraction. Use a series near zero, or the C library's expm1.
+exported_program_translator.py builds the subtraction. Use a series near zero, or the C library's expm1.
 """
 
 import torch

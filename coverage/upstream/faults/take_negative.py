@@ -1,7 +1,7 @@
-"""relax.frontend.torch: take with a negative index gives another element
+"""relax.frontend.torch: take with a negative index reads before the tensor
 
-ATen counts negative indices from the end. `_take` in base_fx_graph_translator.py hands them to relax.op.take, which
-clips them to 0 (and flattens nothing for inputs of several dims). Add the length to negative indices first.
+ATen counts negative indices from the end. `_take` in base_fx_graph_translator.py hands them to relax.op.take, whose
+fast mode checks nothing. Add the length to negative indices first.
 """
 
 import torch

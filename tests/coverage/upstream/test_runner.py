@@ -43,6 +43,8 @@ def test_a_crash_after_the_expected_value_is_the_fault(tmp_path: Path) -> None:
     ("code", "message"),
     [
         ("import os\nos.abort()", "exit code -6"),  # nothing was expected yet
+        ("import os\nprint('expected: 1', flush=True)\nos.kill(os.getpid(), 9)", "exit code -9"),  # out of memory
+        ("import os\nprint('expected: 1', flush=True)\nos.kill(os.getpid(), 4)", "exit code -4"),  # another CPU
         ("print('expected: 1', flush=True)\nimport no_such_module", "exit code 1: ModuleNotFoundError"),
         ("print('expected: 1')\nprint('seen: 2')\nraise SystemExit(3)", "exit code 3"),
         ("print('expected: 1')", "exit code 0: no message"),
@@ -100,7 +102,7 @@ def test_a_script_shows_its_fault_on_tvm_alone(script: Path) -> None:
     tree = ast.parse(script.read_text(encoding="utf-8"))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    allowed = {"tvm", "numpy", "torch", "contextlib", "resource", "threading"}
+    allowed = {"tvm", "numpy", "torch", "contextlib", "resource", "threading", "functools"}
     assert {name.split(".")[0] for name in imported} <= allowed
     assert any(name.split(".")[0] == "tvm" for name in imported)
     assert '"expected: ' in script.read_text() or '"expected:"' in script.read_text()

@@ -110,7 +110,7 @@ def test_a_script_shows_its_fault_on_tvm_alone(script: Path) -> None:
     assert len(title) <= 120
     assert not title.endswith(".")
     assert len(text.split()) >= 15
-    assert sum(bool(line.strip()) for line in code.splitlines()) <= 40
+    assert sum(bool(line.strip()) for line in code.splitlines()) < 30
 
 
 @pytest.mark.parametrize("name", QUICK)

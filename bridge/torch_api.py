@@ -56,6 +56,7 @@ NAMES: dict[str, Name] = {
     "dynamo_config": Name("torch._dynamo:config", "Dynamo's options"),
     "functorch_config": Name("torch._functorch:config", "AOTAutograd's options, for retain_graph"),
     "counters": Name("torch._dynamo.utils:counters", "counting graphs and graph breaks"),
+    "explain": Name("torch._dynamo:explain", "graph breaks with their lines, and guards"),
     "export_joint": Name(
         "torch._functorch.aot_autograd:aot_export_joint_with_descriptors", "capturing the joint graph"
     ),
@@ -247,8 +248,17 @@ def functorch_config_patch(**options: Any) -> Any:
 
 def dynamo_counters() -> dict[str, dict[str, int]]:
     """A copy of Dynamo's counters: `["graph_break"]` has each reason with its count, `["frames"]`, `["stats"]`, ..."""
-    counters = _private("counters")
-    return {group: dict(counts) for group, counts in counters.items()}
+    return {group: dict(counts) for group, counts in _private("counters").items()}
+
+
+def explain(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[int, list[tuple[str, list[tuple[str, int, str]]]], int]:
+    """Traces one call, which runs in eager: (graphs, reason and frames (file, line, code) of each break, guards)."""
+    found = _private("explain")(function)(*args, **kwargs)
+    frames = [[(f.filename, f.lineno or 0, f.line or "") for f in b.user_stack or ()] for b in found.break_reasons]
+    reasons = (str(b.reason).strip().splitlines()[0] for b in found.break_reasons)
+    return found.graph_count, list(zip(reasons, frames, strict=True)), len(found.out_guards or ())
 
 
 def dynamo_clear_counters() -> None:

@@ -176,6 +176,19 @@ def _counters(api: Any) -> str:
     return "graphs counted"
 
 
+@probe("explain")
+def _explain(api: Any) -> str:
+    def splits(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        print(end="")  # no graph holds this
+        return y.cos()
+
+    graphs, breaks, _ = api.explain(splits, (torch.ones(2),), {})
+    _expect(graphs == 2 and len(breaks) == 1, f"{graphs} graphs and {len(breaks)} breaks")
+    _expect("print" in breaks[0][1][-1][2], f"a break at {breaks[0][1][-1:]}")
+    return "a graph break with its line"
+
+
 @probe("export_joint")
 def _export_joint(api: Any) -> str:
     graph = _joint(api, torch.nn.Linear(2, 2), torch.ones(1, 2))

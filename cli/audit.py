@@ -1,4 +1,4 @@
-"""`relaxgrad audit`: sweeps operators through the backend and says which are right, and what ran them."""
+"""`relaxgrad audit`: models against the five blockers, or operators one by one: what is right, and what ran it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import typer
 
 from relaxgrad.bridge.errors import UserError
 
+from . import audit_models
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,6 +22,28 @@ BUILT_IN = "built-in"
 
 
 def command(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...",
+            help="Zoo names, path/to/file.py:factory, package.module:factory; path/to/file.py for each factory in it; "
+            "path/to/list.toml with a table [models] of names and factories.",
+            show_default=False,
+        ),
+    ] = None,
+    zoo: Annotated[
+        str | None,
+        typer.Option(
+            "--zoo", metavar="NAME|all", help="Models of the zoo: a group, a tag, core, all.", show_default=False
+        ),
+    ] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="Print the models' names and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Compile nothing: say what would run where, and why.")
+    ] = False,
+    stock: Annotated[
+        bool, typer.Option("--stock/--no-stock", help="TVM's own importer on the same graphs, beside ours.")
+    ] = True,
     core_aten: Annotated[
         bool, typer.Option("--core-aten", help="Every overload that torch tags as core ATen.")
     ] = False,
@@ -48,7 +72,7 @@ def command(
     dynamic: Annotated[
         bool, typer.Option("--dynamic", help="Symbolic sizes, and a second size of the inputs.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="For --fuzz.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of parameters, inputs and dropout; of --fuzz.")] = 0,
     output: Annotated[
         Path | None,
         typer.Option("-o", metavar="DIR", help="Write records, JSON and Markdown here.", show_default=False),
@@ -65,16 +89,31 @@ def command(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts of the samples.")] = "1/1",
-    time_limit: Annotated[float, typer.Option(min=1, help="Seconds for one sample.")] = 120.0,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds for one sample (120), or for a model's process (600).", show_default=False),
+    ] = None,
+    memory_limit: Annotated[
+        float | None,
+        typer.Option(min=0.5, help="GiB of memory for a model's process.", show_default=False),
+    ] = None,
 ) -> None:
-    """Check operators forward and backward through the backend against eager, by the float64 rule.
+    """Audit models: can they train on TVM, and what stops them? Or, with --core-aten, --opinfo, --op-logs or --fuzz,
+    check operators forward and backward through the backend against eager, by the float64 rule.
 
-    A crash or a hang costs one sample. Ctrl-C keeps what is done: go on with --resume. Exit code 0: every sample passes
-    or is in the table of expected failures. 1: one fell short. 2: bad usage.
+    A crash or a hang costs one model or sample. Ctrl-C keeps what is done: go on with --resume. Exit code 0: every
+    model trains; every sample passes or is in the table of expected failures. 1: one fell short. 2: bad usage.
     """
-    plans = _plans(core_aten, opinfo, op_logs, op or [], samples, dtype, dynamic, _shard(shard), time_limit)
-    if not plans and fuzz is None:
-        raise UserError("say what to audit: --core-aten, --opinfo, --op-logs FILE (or built-in), --fuzz N")
+    names = audit_models.chosen(models or [], zoo)
+    if list_only:
+        audit_models.list_names(names)
+        return
+    time_limit_of_sample = time_limit or 120.0
+    plans = _plans(core_aten, opinfo, op_logs, op or [], samples, dtype, dynamic, _shard(shard), time_limit_of_sample)
+    if not plans and fuzz is None and not names:
+        raise UserError(
+            "say what to audit: MODEL..., --zoo all, --core-aten, --opinfo, --op-logs FILE (or built-in), --fuzz N"
+        )
     if resume and output is None:
         raise UserError("--resume goes on with the records of a folder: name it with -o DIR")
     if again and not resume:
@@ -85,10 +124,16 @@ def command(
         except OSError as error:
             raise UserError(f"cannot make the folder {output}: {error.strerror}") from error
     short = False
+    if names:
+        from relaxgrad.coverage.audit.auditor import AuditOptions
+
+        memory = None if memory_limit is None else int(memory_limit * 2**30)
+        options = AuditOptions(seed, dry=dry_run, stock=stock, time_limit=time_limit or 600.0, memory_limit=memory)
+        short |= not audit_models.run(names, options, output, resume, jobs)
     for plan in plans:
         short |= not _sweep(plan, output, resume, jobs, again or [])
     if fuzz is not None:
-        short |= not _fuzz(fuzz, seed, output, time_limit)
+        short |= not _fuzz(fuzz, seed, output, time_limit_of_sample)
     if short:
         raise typer.Exit(1)
 

@@ -15,6 +15,7 @@ import inspect
 import linecache
 import sys
 import sysconfig
+import tomllib
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,55 @@ def load_problem(model: str, seed: int = 0) -> Problem:
     problem = _checked(model, made)
     problem.module.train()
     return problem
+
+
+def expand(model: str) -> list[str]:
+    """The models that one word of the command line stands for.
+
+    `path/to/file.py` stands for each of its factories: public functions without parameters, in order.
+    `path/to/list.toml` has a table `[models]` with lines `name = "file.py:factory"`, paths from the list's own folder.
+    Anything else stands for itself. Raises UserError for a file that cannot be read, or holds none.
+    """
+    path = Path(model)
+    if path.suffix == ".py" and ":" not in path.name:
+        return [f"{model}:{name}" for name in _factories(path)]
+    if path.suffix == ".toml":
+        return _listed(path)
+    return [model]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; give a path from {Path.cwd()}") from error
+
+
+def _factories(path: Path) -> list[str]:
+    try:
+        tree = ast.parse(_read(path))
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno} is not Python: {error.msg}") from error
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    found = [f.name for f in functions if not any((f.args.args, f.args.posonlyargs, f.args.kwonlyargs, f.args.vararg))]
+    if not found:
+        raise UserError(f"{path} has no factory: a function without parameters that returns {CONTRACT}")
+    return found
+
+
+def _listed(path: Path) -> list[str]:
+    try:
+        table = tomllib.loads(_read(path)).get("models")
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not TOML: {error}") from error
+    if not isinstance(table, dict) or not table or not all(isinstance(value, str) for value in table.values()):
+        raise UserError(f'{path} has no table [models] with lines as: name = "file.py:factory"')
+    return [_from_folder(value, path.parent) for value in table.values()]
+
+
+def _from_folder(model: str, folder: Path) -> str:
+    file, colon, factory = model.partition(":")
+    return f"{folder / file}{colon}{factory}" if file.endswith(".py") else model
 
 
 def check_name(model: str) -> None:

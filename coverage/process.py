@@ -35,6 +35,7 @@ class State(StrEnum):
     ERROR = "error"  # any other exception
     CRASHED = "crashed"  # the process died
     TIMEOUT = "timed out"
+    OUT_OF_MEMORY = "out of memory"  # past the limit that was given
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,12 @@ def run_task(
     timeout: float,
     on_event: Callable[[dict[str, Any]], None] | None = None,
     threads: int = 1,
+    memory: int | None = None,
 ) -> Outcome:
     """Runs `task` ("package.module:function") in a new process and waits for it, at most `timeout` seconds.
 
-    `threads`: for torch, BLAS and TVM in the worker. Never raises for what happens in the worker. The worker and its
+    `threads`: for torch, BLAS and TVM in the worker. `memory`: resident bytes of the worker and its children, looked at
+    twice a second, past which they are killed. Never raises for what happens in the worker. The worker and its
     children are killed at the time limit and when this call is interrupted. POSIX only.
     """
     start = time.monotonic()
@@ -85,6 +88,10 @@ def run_task(
 
         timer = threading.Timer(timeout, stop)
         timer.start()
+        over = threading.Event()
+        done = threading.Event()
+        if memory is not None:
+            threading.Thread(target=_guard, args=(process, memory, over, done), daemon=True).start()
         try:
             _send(process, request)
             with os.fdopen(read_end, "r", encoding="utf-8") as events:
@@ -98,6 +105,7 @@ def run_task(
             process.wait()
         finally:
             timer.cancel()
+            done.set()
             _kill(process)
             _running.discard(process)
         output.seek(0)
@@ -106,6 +114,9 @@ def run_task(
     if result:
         state = State(result["state"])
         return Outcome(state, result["value"], result["message"], result["traceback"], printed, seconds)
+    if over.is_set():
+        message = f"the worker used more than {(memory or 0) / 2**30:.1f} GiB of memory"
+        return Outcome(State.OUT_OF_MEMORY, None, message, "", printed, seconds)
     if timed_out.is_set():
         return Outcome(State.TIMEOUT, None, f"no result within {timeout:.0f} s", "", printed, seconds)
     return Outcome(State.CRASHED, None, _death(process.returncode, printed), "", printed, seconds)
@@ -144,6 +155,22 @@ def run_tasks(
             interrupted.set()
             stop_workers()
             raise
+
+
+def _guard(process: subprocess.Popen[bytes], memory: int, over: threading.Event, done: threading.Event) -> None:
+    """Kills a worker whose resident memory, its children's included, is past the limit."""
+    import psutil
+
+    while not done.wait(0.5):
+        try:
+            worker = psutil.Process(process.pid)
+            used = sum(p.memory_info().rss for p in (worker, *worker.children(recursive=True)))
+        except psutil.Error:
+            return
+        if used > memory:
+            over.set()
+            _kill(process)
+            return
 
 
 _running: set[subprocess.Popen[bytes]] = set()

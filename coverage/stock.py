@@ -8,6 +8,7 @@ Its outputs are judged as the bridge's are, by the float64 rule.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -141,6 +142,17 @@ def _run(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
 def _tensors(returned: Any) -> dict[str, torch.Tensor | None]:
     leaves = torch_api.tree_leaves(returned)
     return {f"output {i}": t.detach() for i, t in enumerate(leaves) if isinstance(t, torch.Tensor)}
+
+
+def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """The records of a model's graphs in figures: taken, and right."""
+    return {
+        "graphs": len(records),
+        "mapped": sum(r["outcome"] not in (StockOutcome.NOT_MAPPED, StockOutcome.CRASH) for r in records),
+        "right": sum(r["outcome"] == StockOutcome.RIGHT for r in records),
+        "outcomes": dict(Counter(r["outcome"] for r in records)),
+        "unmapped": sorted({op for r in records for op in r["unmapped"]}),
+    }
 
 
 def run_stock(model: str, seed: int, timeout: float) -> list[dict[str, Any]]:

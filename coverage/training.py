@@ -11,6 +11,7 @@ float64 run (numbers.py), and the compile time. The steps after the warm-up give
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -72,12 +73,18 @@ class Relaxgrad:
 
 
 def train_model(
-    model: str, steps: int = 20, seed: int = 0, compiler: Compiler = Relaxgrad(), emit: Emit | None = None
+    model: str,
+    steps: int = 20,
+    seed: int = 0,
+    compiler: Compiler = Relaxgrad(),
+    emit: Emit | None = None,
+    inspect: Callable[[Callable[[], Any]], None] | None = None,
 ) -> TrainRecord:
     """Trains `model` (as `load_problem` takes it) for `steps` AdamW steps in eager and compiled, in this process.
 
     Raises UserError where the model itself is wrong, eager included; what goes wrong in the compiled run is in the
     record. Events to `emit`: {"event": "stage", "stage": str} and {"event": "step", "step": int, "losses": {...}}.
+    `inspect` gets the compiled step, to run it more often, after training and before anything is judged.
     """
     if steps < 1:
         raise UserError(f"steps must be at least 1, not {steps}")
@@ -105,6 +112,8 @@ def train_model(
         compiled.function = compiler.compile(compiled.problem.step_function())
         try:
             _train(record, eager, compiled, steps, say)
+            if inspect is not None:
+                inspect(compiled.step)
         except UserError:
             raise
         except Exception as error:
@@ -176,7 +185,7 @@ def problem_like(problem: Problem, other: Problem) -> Problem:
 
 def _check_runs(model: str, problem: Problem, seed: int) -> None:
     """One forward and backward in eager; raises UserError for whatever the user's module or loss does wrong."""
-    state = {name: value.clone() for name, value in problem.module.state_dict().items()}
+    state = copy.deepcopy(problem.module.state_dict())  # with its metadata, which some modules ask for
     torch.manual_seed(seed)
     try:
         output = problem.module(*problem.args, **problem.kwargs)

@@ -1,8 +1,8 @@
-"""The pages of docs/ops, made from the records of `relaxgrad audit`: a page per family of operators, and an overview.
+"""The pages of docs/ops from the records of `relaxgrad audit`: a page per family of operators, and an overview.
 
 `python -m relaxgrad.reports.ops_pages DIR...` reads the records (*.jsonl) of finished sweeps in those folders into
-docs/ops/data.json and writes the pages; without a folder it makes the pages anew from docs/ops/data.json. A test
-holds that the pages are what this makes of the data.
+docs/ops/data.json and writes the pages, and coverage/audit/trust.json for the audit; without a folder it makes the
+pages anew from docs/ops/data.json. A test holds that the pages are what this makes of the data.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ FAMILIES = {
     "gemm": ("Matrix products", "Matrix products by the library."),
     "conv": ("Convolution", "Convolutions of all kinds and their backward."),
     "resize": ("Resizing", "Upsampling and its backward."),
+    "segment": ("Segments", "Reductions over runs of rows, and their backward."),
+    "integer": ("Integer arithmetic", "Common divisors and multiples, and powers by repeated squaring."),
     "loss": ("Losses", "Losses and their backward."),
     "library": ("Library calls", "ATen kernels chosen on purpose: matrix products, convolutions, attention, LAPACK."),
     "random": ("Random numbers", "Drawn from PyTorch's own generator."),
@@ -80,7 +82,7 @@ def _take(ops: dict[str, Any], head: dict[str, Any], record: dict[str, Any]) -> 
     dynamic = bool(head["settings"].get("dynamic"))
     good = record["status"] in GOOD
     for name, kinds in record.get("ops", {}).items():
-        op = _entry(ops, name)
+        op = _entry(ops, _python_name(name))
         for kind, count in kinds.items():
             op["kinds"][kind] = op["kinds"].get(kind, 0) + count
         if head["sweep"] == "opinfo":
@@ -112,6 +114,12 @@ def _take(ops: dict[str, Any], head: dict[str, Any], record: dict[str, Any]) -> 
     for reason in record.get("reasons", ()):
         if reason not in op["reasons"] and len(op["reasons"]) < _FAILURES_SHOWN:
             op["reasons"].append(reason)
+
+
+def _python_name(name: str) -> str:
+    """`operator.add` for `<built-in function add>`, `sym_float` for `<function sym_float at 0x7f...>`: ops on sizes."""
+    found = re.fullmatch(r"<(built-in )?function (\w+)( at \w+)?>", name)
+    return name if found is None else f"operator.{found[2]}" if found[1] else found[2]
 
 
 def _entry(ops: dict[str, Any], name: str) -> dict[str, Any]:
@@ -217,8 +225,17 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
+def trust_table(data: dict[str, Any]) -> dict[str, Any]:
+    """What the audit of a model reads: the trust of each op, in one word."""
+    return {
+        "schema": SCHEMA,
+        "versions": data["versions"],
+        "ops": {name: _trust(op).split(" ")[0] for name, op in data["ops"].items()},
+    }
+
+
 def main(arguments: Sequence[str], root: Path) -> int:
-    """Makes the pages below `root`/docs/ops; 0. Raises UserError for folders without records."""
+    """Makes the pages below `root`/docs/ops and the audit's table; 0. Raises UserError where there are no records."""
     folder = root / "docs" / "ops"
     folder.mkdir(parents=True, exist_ok=True)
     stored = folder / "data.json"
@@ -226,7 +243,11 @@ def main(arguments: Sequence[str], root: Path) -> int:
         files = [file for name in arguments for file in Path(name).glob("*.jsonl")]
         if not files:
             raise UserError(f"no *.jsonl in {', '.join(arguments)}; `relaxgrad audit -o DIR` makes them")
-        write_json(stored, collect(files))
+        data = collect(files)
+        write_json(stored, data)
+        table = root / "coverage" / "audit" / "trust.json"
+        table.parent.mkdir(parents=True, exist_ok=True)
+        write_json(table, trust_table(data))
     made = pages(json.loads(stored.read_text(encoding="utf-8")))
     for old in folder.glob("*.md"):
         if old.name not in made:

@@ -1,0 +1,236 @@
+"""One model through the whole audit: trained beside eager, its nodes classified, its blockers measured.
+
+`audit_model` runs in the caller's process and puts everything that compiles into worker processes; `audit_task` is what
+a worker does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from relaxgrad.bridge.kinds import Kind
+
+from ..process import Outcome, State, run_task
+from .record import AuditRecord, Cause, Verdict
+
+TASK = "relaxgrad.coverage.audit.auditor:audit_task"
+STEPS = 8  # AdamW steps of the training check
+PROFILED = 4  # further steps, with the profiler on
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """What to do with each model."""
+
+    seed: int = 0
+    steps: int = STEPS
+    dry: bool = False  # compile nothing: translate only
+    stock: bool = True  # TVM's own importer beside it
+    time_limit: float = 600.0  # seconds of each of the two workers
+    memory_limit: int | None = None  # resident bytes of a worker
+
+
+def audit_model(model: str, options: AuditOptions, listen: Emit | None = None) -> AuditRecord:
+    """Audits one model; whatever happens in a worker is in the record. Raises nothing for it."""
+    arguments = {"model": model, "seed": options.seed, "steps": options.steps, "dry": options.dry}
+    outcome = run_task(TASK, arguments, options.time_limit, listen, memory=options.memory_limit)
+    record = _record(model, outcome)
+    record.group, record.tags = _place_in_zoo(model)
+    if options.stock and not options.dry and record.cause is not Cause.MODEL:
+        _beside_stock(record, options)
+    return record
+
+
+def _record(model: str, outcome: Outcome) -> AuditRecord:
+    if outcome.value is not None:
+        value = dict(outcome.value)
+        value["verdict"], value["cause"] = Verdict(value["verdict"]), Cause(value["cause"])
+        return AuditRecord(**value)
+    causes = {
+        State.USER_ERROR: Cause.MODEL,
+        State.CRASHED: Cause.CRASH,
+        State.TIMEOUT: Cause.TIMEOUT,
+        State.OUT_OF_MEMORY: Cause.MEMORY,
+    }
+    return AuditRecord(
+        model,
+        cause=causes.get(outcome.state, Cause.ERROR),
+        reason=outcome.message.removeprefix(f"{model}: "),
+        seconds={"all": round(outcome.seconds, 1)},
+        worker_output=outcome.output[-2000:] if outcome.state is State.CRASHED else "",
+    )
+
+
+def _place_in_zoo(model: str) -> tuple[str, list[str]]:
+    from ..zoo import ZOO
+
+    entry = ZOO.get(model)
+    return (entry.group.value, list(entry.tags)) if entry is not None else ("", [])
+
+
+def _beside_stock(record: AuditRecord, options: AuditOptions) -> None:
+    from relaxgrad.bridge.errors import UserError
+
+    from ..stock import run_stock, summary
+
+    start = time.monotonic()
+    try:
+        record.stock = run_stock(record.model, options.seed, options.time_limit)
+    except UserError as error:
+        record.stock = []
+        record.seconds["stock importer"] = 0.0
+        record.reason = record.reason or str(error)
+        return
+    record.seconds["stock importer"] = round(time.monotonic() - start, 1)
+    if operators := record.findings.get("operators"):
+        operators["numbers"]["stock_importer"] = summary(record.stock)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the worker
+
+
+def audit_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
+    """For the process runner. Arguments: model, seed, steps, dry. Raises UserError where the model itself is wrong."""
+    audit = _audit_dry if arguments["dry"] else _audit
+    return audit(arguments["model"], arguments["seed"], arguments["steps"], emit).to_json()
+
+
+def _audit_dry(model: str, seed: int, _: int, emit: Emit) -> AuditRecord:
+    """What would run where: captured and translated, nothing compiled."""
+    from relaxgrad.bridge.capture import capture_pair
+
+    from ..blockers import dynamic_shapes, operators
+    from ..models import load_problem
+    from .trust import trust_of_ops
+
+    clock = _Clock(emit)
+    with clock("capture"):
+        problem = load_problem(model, seed)
+        loss = problem.loss if problem.compile_loss else None
+        captured = capture_pair(problem.module, problem.args, problem.kwargs, loss=loss)
+    with clock("translate"):
+        uses = operators.op_uses([n for g in captured for n in operators.translated(g)], trust_of_ops())
+    with clock("graph breaks"):
+        traced, breaks = dynamic_shapes.explained(load_problem(model, seed), seed)
+    from ..blockers import in_place
+
+    record = AuditRecord(model, Verdict.DRY, parameters=problem.parameter_count())
+    record.ops = [use.to_json() for use in uses]
+    record.findings = {
+        f.blocker.value: f.to_json()
+        for f in (
+            operators.analyse(uses),
+            dynamic_shapes.without_running(traced, breaks),
+            in_place.without_running(captured),
+        )
+    }
+    record.seconds = clock.seconds
+    return record
+
+
+def _audit(model: str, seed: int, steps: int, emit: Emit) -> AuditRecord:
+    from relaxgrad.bridge.backend import record_graphs
+    from relaxgrad.bridge.capture import capture_pair
+    from relaxgrad.bridge.errors import UserError
+
+    from ..blockers import dynamic_shapes, in_place, operators
+    from ..models import load_problem
+    from ..training import train_model
+    from .trust import trust_of_ops
+
+    clock = _Clock(emit)
+    profile = _Profile()
+    with clock("train"), record_graphs() as graphs:
+        train = train_model(model, steps, seed, emit=emit, inspect=profile)
+    record = AuditRecord(model, parameters=train.parameters, train=train.to_json())
+    record.verdict, record.cause, record.reason = verdict(record.train or {})
+
+    def build() -> Any:
+        return load_problem(model, seed)
+
+    nodes = [operators.Node(n.op, n.kind, n.source, n.reason) for g in graphs for n in g.nodes]
+    uses = operators.op_uses(nodes, trust_of_ops())
+    record.ops = [use.to_json() for use in uses]
+    findings = [operators.analyse(uses, profile.seconds, profile.step_seconds)]
+    with clock("dynamic shapes"):
+        findings.append(dynamic_shapes.measure(build, seed))
+    with clock("in place"):
+        problem = build()
+        try:
+            loss = problem.loss if problem.compile_loss else None
+            captured = capture_pair(problem.module, problem.args, problem.kwargs, loss=loss)
+        except UserError:  # nothing to capture: the verdict has said so
+            captured = []
+        findings.append(in_place.measure(build, captured, graphs))
+    record.findings = {finding.blocker.value: finding.to_json() for finding in findings}
+    record.seconds = clock.seconds
+    return record
+
+
+def verdict(train: dict[str, Any]) -> tuple[Verdict, Cause, str]:
+    """Verdict, cause and reason from a TrainRecord."""
+    if train["status"] == "trained":
+        partly = train["calls"].get(Kind.FALLBACK, 0) or sum(train["graph_breaks"].values())
+        return (Verdict.WITH_FALLBACKS if partly else Verdict.YES), Cause.NONE, ""
+    if train["status"] == "wrong":
+        return Verdict.NO, Cause.WRONG, train["reason"]
+    if not train["graph_details"]:
+        return Verdict.NO, Cause.NOT_CAPTURED, train["reason"]
+    ran = any(g["runs"] for g in train["graph_details"])
+    return Verdict.NO, (Cause.REFUSED if ran and train["losses_compiled"] else Cause.ERROR), train["reason"]
+
+
+class _Clock:
+    """Times stages, and says which one begins."""
+
+    def __init__(self, emit: Emit):
+        self.seconds: dict[str, float] = {}
+        self._emit = emit
+
+    def __call__(self, stage: str) -> _Stage:
+        return _Stage(self, stage)
+
+    def begin(self, stage: str) -> None:
+        self._emit({"event": "stage", "stage": stage})
+
+
+class _Stage:
+    def __init__(self, clock: _Clock, stage: str):
+        self._clock = clock
+        self._stage = stage
+        self._start = 0.0
+
+    def __enter__(self) -> None:
+        self._clock.begin(self._stage)
+        self._start = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._clock.seconds[self._stage] = round(time.monotonic() - self._start, 1)
+
+
+class _Profile:
+    """Runs the compiled step with the profiler on, after training: seconds a step by kind, and of the whole step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[Kind, float] | None = None
+        self.step_seconds: float | None = None
+
+    def __call__(self, step: Callable[[], Any]) -> None:
+        from relaxgrad.bridge.runtime.profile import profile_kernels
+
+        start = time.perf_counter()
+        with profile_kernels() as times:
+            for _ in range(PROFILED):
+                step()
+        self.step_seconds = (time.perf_counter() - start) / PROFILED
+        by_kind: Counter[Kind] = Counter()
+        for kernel in times:
+            by_kind[kernel.kind] += kernel.seconds / PROFILED  # type: ignore[assignment]  # a Counter of floats
+        self.seconds = dict(by_kind)

@@ -1,0 +1,182 @@
+"""Blocker 4, in-place operations and optimizer state: what a training step writes to, and whether it survives."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch import Tensor
+
+from relaxgrad.bridge import torch_api
+from relaxgrad.bridge.backend import compile as compile_on_tvm
+from relaxgrad.bridge.backend import record_graphs
+from relaxgrad.bridge.capture import source_of
+from relaxgrad.bridge.kinds import Kind
+from relaxgrad.bridge.schemas import CapturedGraph, GraphRecord, OutputRole
+
+from ..models import describe
+from ..problem import Problem, copy_tensors
+from .finding import Blocker, Evidence, Finding, Level
+
+STEPS = 3  # optimizer steps of the two comparisons
+TOLERANCE = 1e-4  # of a parameter after them, relative to the largest change that the steps made
+
+
+def measure(build: Callable[[], Problem], captured: Sequence[CapturedGraph], graphs: Sequence[GraphRecord]) -> Finding:
+    """The finding on one model.
+
+    `captured`: its training graphs with their signatures; `graphs`: the records of those that were compiled and run.
+    Raises nothing for what compilation does.
+    """
+    found, evidence = written(captured)
+    found["layout_copies_a_run"] = sum(g.copies / g.runs for g in graphs if g.runs)
+    try:
+        _optimizer(build, found)
+        _saved_state(build, found)
+    except Exception as error:
+        return Finding(Blocker.IN_PLACE, Level.BLOCKS, f"an optimizer step raised {describe(error)}", found, evidence)
+    finally:
+        torch_api.dynamo_reset()
+    return Finding(Blocker.IN_PLACE, *_verdict(found), found, evidence)
+
+
+def written(captured: Sequence[CapturedGraph]) -> tuple[dict[str, Any], list[Evidence]]:
+    """What the graphs write to, in figures and with the lines that do it."""
+    targets: dict[str, int] = {}  # name -> bytes
+    evidence: dict[str, Evidence] = {}  # by line
+    for graph in captured:
+        for target, shape, dtype, node in _writes(graph):
+            targets[target] = _bytes(shape, dtype)
+            source = source_of(node) if node is not None else None
+            if source is not None:
+                told = f"{target} is written in place: the graph computes its new value and copies it"
+                evidence.setdefault(str(source), Evidence(told, str(source)))
+    found = {"mutated": sorted(targets), "mutated_bytes": sum(targets.values())}
+    return found, list(evidence.values())
+
+
+def _writes(graph: CapturedGraph) -> Iterator[tuple[str, tuple[str, ...] | None, str, torch.fx.Node | None]]:
+    """(target, shape, dtype, node of the new value) of each input that a graph writes to.
+
+    AOTAutograd returns the new value of what autograd watches, and copies it inside the graph for what it does not, as
+    for the statistics of a batch norm.
+    """
+    nodes = {n.name: n for n in graph.module.graph.nodes}
+    inputs = {i.name: i for i in graph.inputs}
+    for output in graph.outputs:
+        if output.role is OutputRole.MUTATION:
+            yield output.target, output.shape, output.dtype, nodes.get(output.name or "")
+    for node in nodes.values():
+        if node.target is torch.ops.aten.copy_.default and (given := inputs.get(node.args[0].name)):
+            yield given.target, given.shape, given.dtype, node.args[1]
+
+
+def without_running(captured: Sequence[CapturedGraph]) -> Finding:
+    """The finding of a dry run: what is written to; the optimizer was not tried."""
+    found, evidence = written(captured)
+    count = len(found["mutated"])
+    headline = f"{count} tensor{'s' if count != 1 else ''} written in place; the optimizer step was not tried"
+    return Finding(Blocker.IN_PLACE, Level.UNKNOWN, headline, found, evidence)
+
+
+def _bytes(shape: tuple[str, ...] | None, dtype: str) -> int:
+    if shape is None or not all(s.isdecimal() for s in shape):
+        return 0
+    size = getattr(torch, dtype.removeprefix("torch.")).itemsize
+    count = 1
+    for s in shape:
+        count *= int(s)
+    return count * size
+
+
+def _optimizer(build: Callable[[], Problem], found: dict[str, Any]) -> None:
+    """AdamW steps with the compiled `optimizer.step` beside eager's, on the same gradients."""
+    torch_api.dynamo_reset()
+    runs: dict[bool, tuple[list[Tensor], list[Tensor], list[GraphRecord]]] = {}
+    for compiled in (False, True):
+        problem = build()
+        parameters = list(problem.named_parameters().values())
+        if runs:  # a factory need not be repeatable
+            for mine, theirs in zip(parameters, runs[False][1], strict=True):
+                mine.data.copy_(theirs)
+        before = [p.detach().clone() for p in parameters]
+        optimizer = torch.optim.AdamW(parameters, lr=1e-3)
+        with record_graphs() as graphs, torch_api.quiet():
+            step = compile_on_tvm(optimizer.step) if compiled else optimizer.step
+            for number in range(STEPS):
+                generator = torch.Generator().manual_seed(number)
+                for p in parameters:
+                    p.grad = torch.randn(p.shape, generator=generator, dtype=p.dtype)
+                step()
+        runs[compiled] = ([p.detach().clone() for p in parameters], before, list(graphs))
+    eager, before, _ = runs[False]
+    result, _, graphs = runs[True]
+    change = max(float((a - b).abs().max()) for a, b in zip(eager, before, strict=True))
+    error = max(float((a - b).abs().max()) for a, b in zip(result, eager, strict=True))
+    kinds = {kind.value: sum(g.calls.get(kind, 0) for g in graphs) for kind in Kind}
+    found["optimizer"] = {
+        "compiled_graphs": len(graphs),
+        "calls_by_kind": kinds,
+        "largest_difference": error,
+        "largest_change": change,
+        "right": bool(graphs) and error <= TOLERANCE * change,
+    }
+
+
+def _saved_state(build: Callable[[], Problem], found: dict[str, Any]) -> None:
+    """Trains, saves, loads into a new model, trains on: as one that was never stopped."""
+    torch_api.dynamo_reset()
+    problem = build()
+    start = copy.deepcopy(problem.module.state_dict())
+    straight = _train(problem, None, 2 * STEPS)
+    problem.module.load_state_dict(start)
+    halfway = _train(problem, None, STEPS)
+    file = io.BytesIO()
+    torch.save({"model": problem.module.state_dict(), "optimizer": halfway[1]}, file)
+    file.seek(0)
+    saved = torch.load(file)
+    again = build()
+    again.args, again.kwargs = problem.args, problem.kwargs
+    again.module.load_state_dict(saved["model"])
+    resumed = _train(again, saved["optimizer"], STEPS, first=STEPS)
+    expected, seen = straight[0][STEPS:], resumed[0]
+    found["resumed"] = {"expected": expected, "seen": seen, "right": expected == seen}
+
+
+def _train(problem: Problem, state: Any, steps: int, first: int = 0) -> tuple[list[float], Any]:
+    """Losses of compiled steps with AdamW, and the optimizer's state after them. Step i draws from seed i."""
+    optimizer = torch.optim.AdamW(problem.named_parameters().values(), lr=1e-3)
+    if state is not None:
+        optimizer.load_state_dict(state)
+    losses = []
+    with torch_api.quiet():
+        function = compile_on_tvm(problem.step_function())
+        for number in range(first, first + steps):
+            torch.manual_seed(number)
+            optimizer.zero_grad()
+            output = function(*copy_tensors(problem.args), **copy_tensors(problem.kwargs))
+            loss: Tensor = output if problem.compile_loss else problem.loss(output)
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+    return losses, optimizer.state_dict()
+
+
+def _verdict(found: dict[str, Any]) -> tuple[Level, str]:
+    optimizer, resumed = found["optimizer"], found["resumed"]
+    if not optimizer["right"]:
+        why = "was not compiled" if not optimizer["compiled_graphs"] else "gives other parameters than eager's"
+        return Level.BLOCKS, f"the compiled AdamW step {why}"
+    if not resumed["right"]:
+        return Level.BLOCKS, "training on from a saved state gives other losses than training straight through"
+    written = len(found["mutated"])
+    told = f"{written} tensor{'s' if written != 1 else ''} written in place ({found['mutated_bytes']:,} bytes a step)"
+    told += ", the AdamW step compiled, state saved and loaded"
+    fallen = optimizer["calls_by_kind"]["fallback"]
+    if fallen:
+        return Level.WORKED_AROUND, f"{told}; {fallen} calls of the optimizer run in ATen"
+    return Level.CLEAR, told

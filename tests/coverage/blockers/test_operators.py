@@ -1,0 +1,48 @@
+"""Blocker 1: ops gathered with their lines and reasons, and the verdict that follows from their kinds."""
+
+from __future__ import annotations
+
+from relaxgrad.bridge.kinds import Kind, Reason, ReasonKind, SourceLine, Trust
+from relaxgrad.coverage.blockers.finding import Level
+from relaxgrad.coverage.blockers.operators import Node, analyse, op_uses
+
+LINE = SourceLine("model.py", 7, "x.qr()")
+REASON = Reason(ReasonKind.NO_CONVERTER, "aten.qr", "qr")
+NODES = [
+    Node("aten.add", Kind.NATIVE, SourceLine("model.py", 3)),
+    Node("aten.add", Kind.NATIVE, SourceLine("model.py", 3)),
+    Node("aten.add", Kind.NATIVE, None),
+    Node("aten.mm", Kind.LIBRARY, SourceLine("model.py", 5)),
+    Node("aten.view", Kind.METADATA, None),
+    Node("aten.qr", Kind.FALLBACK, LINE, REASON),
+]
+TRUST = {"aten.add": Trust.VERIFIED, "aten.mm": Trust.VERIFIED}
+
+
+def test_what_falls_back_comes_first_with_reason_and_line() -> None:
+    uses = op_uses(NODES, TRUST)
+    assert [(u.op, u.calls) for u in uses] == [("aten.qr", 1), ("aten.mm", 1), ("aten.add", 3), ("aten.view", 1)]
+    assert uses[0].reasons == ["no converter"]
+    assert uses[0].sources == ["model.py:7 (x.qr())"]
+    assert uses[2].sources == ["model.py:3"]
+    assert (uses[0].trust, uses[2].trust) == (Trust.UNTESTED, Trust.VERIFIED)
+
+
+def test_the_finding_counts_calls_and_time() -> None:
+    finding = analyse(op_uses(NODES, TRUST), {Kind.NATIVE: 0.001, Kind.FALLBACK: 0.003}, 0.01)
+    assert finding.level is Level.WORKED_AROUND
+    assert finding.headline == "1 of 6 calls run in ATen for want of a lowering, 75% of the time in kernels"
+    assert finding.numbers["calls_by_kind"] == {
+        "native": 3, "library": 1, "fallback": 1, "metadata": 1, "unsupported": 0,
+    }  # fmt: skip
+    assert finding.numbers["untested_ops"] == ["aten.qr"]
+    assert [(e.what, e.where) for e in finding.evidence] == [("aten.qr: fallback (no converter)", str(LINE))]
+
+
+def test_verdicts_go_from_clear_to_blocks() -> None:
+    clear = analyse(op_uses(NODES[:5], TRUST))
+    assert (clear.level, clear.headline) == (Level.CLEAR, "all 5 calls of 3 ops are native, library or metadata")
+    assert analyse(op_uses(NODES[:5], TRUST | {"aten.mm": Trust.WRONG})).level is Level.BLOCKS
+    refused = [*NODES, Node("aten.sort", Kind.UNSUPPORTED, None)]
+    assert analyse(op_uses(refused, TRUST)).level is Level.BLOCKS
+    assert analyse([]).level is Level.BLOCKS

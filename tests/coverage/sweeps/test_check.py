@@ -210,7 +210,9 @@ def test_a_pick_among_equal_values_is_free_and_any_other_is_not(given: list[int]
     assert (checked.status is Status.PASS) == (sorted(given) == [0, 2])
 
 
-@pytest.mark.parametrize(("given", "right"), [([0, 1, 1], True), ([1, 1, 1], True), ([0, 0, 1], False), ([1, 0, 1], False)])
+@pytest.mark.parametrize(
+    ("given", "right"), [([0, 1, 1], True), ([1, 1, 1], True), ([0, 0, 1], False), ([1, 0, 1], False)]
+)
 def test_the_gradient_of_another_pick_lies_where_it_picked(given: list[int], right: bool) -> None:
     """The largest of [5, 5], [1, 5] and [2, 2]: eager takes one of the equal ones, the planted graph another.
 

@@ -15,7 +15,7 @@ import typer
 
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
-from . import audit, capture, doctor, train
+from . import audit, capture, doctor, report, train
 
 app = typer.Typer(
     name="relaxgrad",
@@ -28,6 +28,7 @@ app.command("train")(train.command)
 app.command("capture")(capture.command)
 app.command("doctor")(doctor.command)
 app.command("audit")(audit.command)
+app.add_typer(report.app, name="report")
 
 
 def _print_version(wanted: bool) -> None:

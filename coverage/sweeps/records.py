@@ -14,7 +14,7 @@ from typing import Any
 
 from relaxgrad.bridge.errors import UserError
 
-from ..records import plain
+from ..records import plain, write_text
 
 SCHEMA = 1  # of the lines; raised when a key changes its meaning or goes away
 
@@ -60,10 +60,8 @@ def forget(path: Path, entries: list[str]) -> None:
     """Drops the records of `entries` from a sweep's file, so that a run with `resume` checks them anew."""
     head, records = read_records(path)
     kept = [record for record in records if record["entry"] not in set(entries)]
-    temporary = path.with_name(f".{path.name}.tmp")
     lines = (json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n" for value in (head, *kept))
-    temporary.write_text("".join(lines))
-    temporary.replace(path)
+    write_text(path, "".join(lines))
 
 
 def _cut_to_whole_lines(path: Path) -> dict[str, Any] | None:

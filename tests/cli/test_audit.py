@@ -142,7 +142,7 @@ def test_fuzz(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ([], "say what to audit: --core-aten, --opinfo, --op-logs FILE"),
+        ([], "--core-aten, --opinfo, --op-logs FILE"),
         (["--opinfo", "--samples", "0"], "--samples is a number from 1, or all, not '0'"),
         (["--opinfo", "--samples", "few"], "--samples is a number"),
         (["--opinfo", "--shard", "3/2"], "--shard is I/N with I from 1 to N"),

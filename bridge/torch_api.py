@@ -9,7 +9,6 @@ raises one clear `UserError` at use, and never stops this module from being impo
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 import importlib
 import logging
@@ -22,6 +21,7 @@ from unittest import mock
 import torch
 import torch.fx
 
+from . import recurrent
 from .errors import UserError
 from .torch_probes import Probe, run_probe
 
@@ -80,7 +80,7 @@ NAMES: dict[str, Name] = {
 }
 
 
-def _private(key: str) -> Any:
+def private(key: str) -> Any:
     """The module or object behind a key of NAMES. Raises UserError when this torch does not have it."""
     name = NAMES[key]
     module, _, attribute = name.path.partition(":")
@@ -106,7 +106,7 @@ _CLASSES = {
 def __getattr__(name: str) -> Any:
     """The private classes in _CLASSES, looked up when first asked for."""
     if name in _CLASSES:
-        return getattr(_private(_CLASSES[name]), name)
+        return getattr(private(_CLASSES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -116,7 +116,7 @@ def __getattr__(name: str) -> Any:
 
 def make_boxed_func(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function(*args)` as the boxed form that AOTAutograd prefers: one list argument that the callee may empty."""
-    boxed: Callable[..., Any] = _private("make_boxed_func")(function)
+    boxed: Callable[..., Any] = private("make_boxed_func")(function)
     return boxed
 
 
@@ -144,7 +144,7 @@ def aot_backend(
     """
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
-        aot_autograd = _private("aot_autograd")
+        aot_autograd = private("aot_autograd")
         compiler = aot_autograd(
             fw_compiler=_nothing_donated(fw_compiler),
             bw_compiler=_nothing_donated(bw_compiler),
@@ -161,7 +161,7 @@ def aot_backend(
 
 def partition(joint: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> tuple[Any, Any]:
     """The min-cut split of a joint graph into (forward, backward), as `aot_backend` makes it."""
-    forward, backward = _private("partition")(joint, inputs, **kwargs)
+    forward, backward = private("partition")(joint, inputs, **kwargs)
     return forward, backward
 
 
@@ -181,7 +181,7 @@ def _nothing_donated(compiler: Compiler) -> Compiler:
 
 def tracing_context() -> Any | None:
     """AOTAutograd's context of the compilation in progress, or None outside one."""
-    return _private("tracing_context").try_get()
+    return private("tracing_context").try_get()
 
 
 def tracing_context_fake_mode() -> FakeTensorMode | None:
@@ -193,7 +193,7 @@ def tracing_context_fake_mode() -> FakeTensorMode | None:
 @contextlib.contextmanager
 def real_tensors() -> Iterator[None]:
     """Suspends the fake mode (and any other dispatch mode) that is active inside a compiler call."""
-    suspend = _private("disable_modes")
+    suspend = private("disable_modes")
     with suspend():
         yield
 
@@ -238,24 +238,24 @@ def dynamo_reset() -> None:
 
 def dynamo_config_patch(**options: Any) -> Any:
     """Context manager and decorator: `torch._dynamo.config` options for the time being, as `allow_rnn=True`."""
-    return _private("dynamo_config").patch(**options)
+    return private("dynamo_config").patch(**options)
 
 
 def functorch_config_patch(**options: Any) -> Any:
     """Context manager and decorator: `torch._functorch.config` options for the time being."""
-    return _private("functorch_config").patch(**options)
+    return private("functorch_config").patch(**options)
 
 
 def dynamo_counters() -> dict[str, dict[str, int]]:
     """A copy of Dynamo's counters: `["graph_break"]` has each reason with its count, `["frames"]`, `["stats"]`, ..."""
-    return {group: dict(counts) for group, counts in _private("counters").items()}
+    return {group: dict(counts) for group, counts in private("counters").items()}
 
 
 def explain(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[int, list[tuple[str, list[tuple[str, int, str]]]], int]:
     """Traces one call, which runs in eager: (graphs, reason and frames (file, line, code) of each break, guards)."""
-    found = _private("explain")(function)(*args, **kwargs)
+    found = private("explain")(function)(*args, **kwargs)
     frames = [[(f.filename, f.lineno or 0, f.line or "") for f in b.user_stack or ()] for b in found.break_reasons]
     reasons = (str(b.reason).strip().splitlines()[0] for b in found.break_reasons)
     return found.graph_count, list(zip(reasons, frames, strict=True)), len(found.out_guards or ())
@@ -263,7 +263,7 @@ def explain(
 
 def dynamo_clear_counters() -> None:
     """Sets Dynamo's counters to zero."""
-    _private("counters").clear()
+    private("counters").clear()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def export_joint(
 
     `args` may be FakeTensors of a mode with symbolic sizes: the graph is then symbolic. Input mutations are outputs.
     """
-    export = _private("export_joint")
+    export = private("export_joint")
     with functorch_config_patch(donated_buffer=False), rnn_decompositions(), _stack_traces(), _compiling():
         return export(stack, module, args, kwargs, decompositions=dict(decompositions))
 
@@ -289,7 +289,7 @@ def export_joint(
 @contextlib.contextmanager
 def _stack_traces() -> Iterator[None]:
     """Makes AOTAutograd note the user's stack on what it traces from a live module; Dynamo's nodes carry it already."""
-    module = _private("graph_capture")
+    module = private("graph_capture")
     with mock.patch.object(module, "make_fx", functools.partial(module.make_fx, record_stack_traces=True)):
         yield
 
@@ -300,14 +300,14 @@ def _compiling() -> Iterator[None]:
 
     Models ask it before they branch on the values of a mask (transformers does), and could not be traced without.
     """
-    _private("compiling")
+    private("compiling")
     with mock.patch.object(torch.compiler, NAMES["compiling"].path.partition(":")[2], True):
         yield
 
 
 def descriptors() -> Any:
     """The module with AOTAutograd's typed descriptors: `ParamAOTInput`, `GradAOTOutput`, ..."""
-    return _private("descriptors")
+    return private("descriptors")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def descriptors() -> Any:
 @functools.cache
 def _core_aten() -> dict[Any, Callable[..., Any]]:
     # Reading the table makes torch look at every registered op: once in a process is enough.
-    return dict(_private("core_aten")().items())
+    return dict(private("core_aten")().items())
 
 
 def core_aten_decompositions() -> dict[Any, Callable[..., Any]]:
@@ -327,94 +327,22 @@ def core_aten_decompositions() -> dict[Any, Callable[..., Any]]:
 
 def get_decompositions(ops: Iterable[Any]) -> dict[Any, Callable[..., Any]]:
     """The entries of torch's whole registry for these overloads or packets; those without one are left out."""
-    table: dict[Any, Callable[..., Any]] = _private("get_decompositions")(list(ops))
+    table: dict[Any, Callable[..., Any]] = private("get_decompositions")(list(ops))
     return table
 
 
-@contextlib.contextmanager
-def rnn_decompositions() -> Iterator[None]:
-    """Makes AOTAutograd trace `nn.LSTM`, `nn.GRU` and `nn.RNN` as they train, for the time being.
-
-    Note [Recurrent layers]
-    AOTAutograd takes recurrent layers apart while it traces, with functions that no table can replace. In torch 2.13
-    these (1) lose the dropout between layers (`_rnn_helper` compares `num_layers < i - 1`, which is never true), and
-    (2) choose the inference kernel `mkldnn_rnn_layer` whenever the *input* needs no gradient, though the weights do;
-    its graph cannot be run for training. Here the helper runs one layer at a time with dropout between them, in ATen's
-    order, and the kernel is not chosen.
-    """
-    registry = _private("decompositions")
-    helper = functools.partial(_rnn_layers, registry._rnn_helper)
-    layer = registry.one_layer_lstm
-    with mock.patch.multiple(registry, _rnn_helper=helper, select_one_layer_lstm_function=lambda *_: layer):
-        yield
-
-
-class TracesRecurrentLayers:
-    """A context for each call of a compiled function, in which Dynamo traces `nn.LSTM`, `nn.GRU` and `nn.RNN`.
-
-    Note [Recurrent layers and Dynamo]
-    Dynamo breaks the graph at a recurrent layer unless `allow_rnn` is set while it traces. Set globally it would send
-    every other backend into the faults of Note [Recurrent layers]. Dynamo enters a backend's `backend_ctx_ctor()`
-    around each call of what it compiled, hence around tracing; its wrapper of a backend hides that attribute. Options
-    are context variables: setting one takes a tenth of a microsecond and is seen by this thread only.
-    """
-
-    __slots__ = ("_token",)
-
-    def __enter__(self) -> None:
-        self._token = _allow_rnn().set(True)
-
-    def __exit__(self, *_: object) -> None:
-        _allow_rnn().reset(self._token)
-
-
-@functools.cache
-def _allow_rnn() -> Any:
-    """The context variable behind `torch._dynamo.config.allow_rnn`."""
-    return _private("dynamo_config")._config["allow_rnn"].user_override
+def rnn_decompositions() -> contextlib.AbstractContextManager[None]:
+    """Makes AOTAutograd trace recurrent layers as they train, for the time being: see recurrent.py."""
+    return recurrent.decompositions(private("decompositions"))
 
 
 def trace_recurrent_layers(backend: Any) -> None:
-    """Has Dynamo trace recurrent layers for this backend and no other: see Note [Recurrent layers and Dynamo].
+    """Has Dynamo trace recurrent layers for this backend and no other: see recurrent.py.
 
     Where this torch has other options or another wrapper nothing happens: the layers break the graph, the probe fails.
     """
-
-    def forward(wrapper: Any) -> Any:
-        inner = wrapper._torchdynamo_orig_backend
-        return getattr(inner, "compiler_fn", inner).backend_ctx_ctor
-
     with contextlib.suppress(UserError, AttributeError, KeyError):
-        cls = _private("backend_wrapper")
-        if isinstance(_allow_rnn(), contextvars.ContextVar):
-            backend.backend_ctx_ctor = TracesRecurrentLayers
-            cls.backend_ctx_ctor = property(forward)
-
-
-def _rnn_layers(
-    helper: Callable[..., Any],
-    input: torch.Tensor,
-    hidden: Sequence[Any],
-    params: Sequence[Any],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    layer_fn: Callable[..., Any],
-) -> tuple[torch.Tensor, list[Any]]:
-    """See Note [Recurrent layers]; `helper` is torch's own, asked for one layer at a time."""
-    directions = 2 if bidirectional else 1
-    steps = input.transpose(0, 1) if batch_first else input
-    final: list[Any] = []
-    for layer in range(num_layers):
-        if layer and train and dropout:
-            steps = torch.dropout(steps, dropout, True)
-        own = slice(layer * directions, (layer + 1) * directions)
-        steps, last = helper(steps, hidden[own], params[own], has_biases, 1, 0.0, train, bidirectional, False, layer_fn)
-        final.extend(last)
-    return (steps.transpose(0, 1) if batch_first else steps), final
+        recurrent.trace(backend, private("backend_wrapper"), private("dynamo_config")._config["allow_rnn"])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -451,14 +379,14 @@ def has_symbols(x: Any) -> bool:
 
 def is_unbacked(symbol: Any) -> bool:
     """Whether a sympy symbol stands for a number that is known only while the graph runs (as from `.item()`)."""
-    symbols = _private("symbols")
+    symbols = private("symbols")
     unbacked = (symbols.SymT.UNBACKED_INT, symbols.SymT.UNBACKED_FLOAT)
     return bool(symbols.symbol_is_type(symbol, unbacked))
 
 
 def python_source(expr: Any) -> str:
     """A sympy expression over sizes as Python source with `math` in scope; symbols keep their names."""
-    return str(_private("printer")().doprint(expr))
+    return str(private("printer")().doprint(expr))
 
 
 def same_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -469,14 +397,14 @@ def same_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
 def symbolic_fake_mode() -> FakeTensorMode:
     """A new fake mode with symbolic sizes; real tensors become fake ones with `mode.from_tensor`."""
     # A number read off a tensor is an error, as it is a graph break under torch.compile; a shape may depend on data.
-    shape_env = _private("symbolic_shapes").ShapeEnv(allow_scalar_outputs=False)
-    mode: FakeTensorMode = _private("fake_tensor").FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
+    shape_env = private("symbolic_shapes").ShapeEnv(allow_scalar_outputs=False)
+    mode: FakeTensorMode = private("fake_tensor").FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
     return mode
 
 
 def fake_mode_of(module: torch.fx.GraphModule) -> Any:
     """The mode of the FakeTensors in a graph's metadata; a context that changes nothing where it has none."""
-    fake_class = _private("fake_tensor").FakeTensor
+    fake_class = private("fake_tensor").FakeTensor
     for node in module.graph.nodes:
         for leaf in tree_leaves(node.meta.get("val")):
             if isinstance(leaf, fake_class):
@@ -486,7 +414,7 @@ def fake_mode_of(module: torch.fx.GraphModule) -> Any:
 
 def fake_tensor(mode: FakeTensorMode, tensor: torch.Tensor, dynamic: bool) -> torch.Tensor:
     """`tensor` as a FakeTensor of `mode`; `dynamic` puts a symbol for every size above 1, the same for equal sizes."""
-    shapes = _private("symbolic_shapes")
+    shapes = private("symbolic_shapes")
     kind = shapes.DimDynamic.DUCK if dynamic else shapes.DimDynamic.STATIC
     context = shapes.StatelessSymbolicContext(dynamic_sizes=[kind] * tensor.dim())
     return mode.from_tensor(tensor, symbolic_context=context)
@@ -494,8 +422,8 @@ def fake_tensor(mode: FakeTensorMode, tensor: torch.Tensor, dynamic: bool) -> to
 
 def data_dependent_errors() -> tuple[type[BaseException], ...]:
     """The exceptions by which tracing says that control flow or a shape depends on data."""
-    fake = _private("fake_tensor")
-    guard = _private("symbolic_shapes").GuardOnDataDependentSymNode
+    fake = private("fake_tensor")
+    guard = private("symbolic_shapes").GuardOnDataDependentSymNode
     return fake.DataDependentOutputException, fake.DynamicOutputShapeException, guard
 
 
@@ -511,7 +439,7 @@ def root_cause(error: BaseException) -> BaseException:
 
 def dynamo_errors() -> type[BaseException]:
     """The base class of what Dynamo raises."""
-    base: type[BaseException] = _private("dynamo_exc").TorchDynamoException
+    base: type[BaseException] = private("dynamo_exc").TorchDynamoException
     return base
 
 
@@ -520,7 +448,7 @@ def dynamo_errors() -> type[BaseException]:
 
 
 def _pytree() -> Any:
-    return _private("pytree")
+    return private("pytree")
 
 
 def tree_map(function: Callable[[Any], Any], value: Any) -> Any:

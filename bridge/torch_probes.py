@@ -339,7 +339,7 @@ def _pytree(api: Any) -> str:
 
 @probe("backend_wrapper")
 def _backend_wrapper(api: Any) -> str:
-    api._private("backend_wrapper")  # trace_recurrent_layers is silent where it is gone
+    api.private("backend_wrapper")  # trace_recurrent_layers is silent where it is gone
     graphs: list[int] = []
 
     def backend(gm: torch.fx.GraphModule, _: Sequence[Any]) -> Any:

@@ -78,7 +78,7 @@ def test_an_unknown_attribute_is_an_attribute_error() -> None:
 @pytest.mark.parametrize("plain_first", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_retained_graphs_run_backward_again(plain_first: bool, dynamic: bool) -> None:
-    config = torch_api._private("functorch_config")
+    config = torch_api.private("functorch_config")
     step = torch.compile(lambda x: (x.sin() * x.exp()).cos().sum(), backend=by_pytorch([]), dynamic=dynamic)
     x = torch.randn(4, requires_grad=True)
     with config.patch(donated_buffer=True):  # the user's own setting, for other backends

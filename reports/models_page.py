@@ -1,0 +1,189 @@
+"""docs/models.md: every model of an audit, whether it trains, what runs it, and what stands in the way.
+
+`python -m relaxgrad.reports.models_page AUDIT` reads the audit.jsonl of `relaxgrad audit --zoo all -o DIR` (or a merged
+one) into docs/results/models.json, a row a model, and writes the page; without a file it makes the page anew from the
+rows. A test holds that the page is what this makes of them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from relaxgrad.coverage.audit.many import FILE, read_audit
+from relaxgrad.coverage.records import write_json, write_text
+
+SCHEMA = 1
+TRAINS = ("trains", "trains, partly in PyTorch")
+PLACES = 3  # lines of a model that are named for each finding
+
+GROUP_COLUMNS = (
+    "group", "models", "train on TVM", "of these partly in PyTorch", "gradients right", "native", "library", "fallback",
+    "metadata", "TVM's own importer: graphs right",
+)  # fmt: skip
+MODEL_COLUMNS = (
+    "model", "verdict", "parameters", "graphs", "breaks", "native", "library", "fallback", "gradients right",
+    "operators", "dynamic shapes", "in place", "TVM's own importer",
+)  # fmt: skip
+
+
+def rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the page says of each model: plain data, a fraction of an audit's records."""
+    return [_row(record) for record in records]
+
+
+def _row(record: dict[str, Any]) -> dict[str, Any]:
+    train, findings = record["train"] or {}, record["findings"]
+    gradients = train.get("gradients", {"compared": 0, "failed": []})
+    calls = findings.get("operators", {}).get("numbers", {}).get("calls_by_kind", {})
+    stock = record["stock"]
+    return {
+        "model": record["model"],
+        "group": record["group"],
+        "tags": record["tags"],
+        "verdict": record["verdict"],
+        "cause": record["cause"],
+        "reason": record["reason"],
+        "parameters": record["parameters"],
+        "graphs": sum(train.get("graphs", {}).values()),
+        "breaks": sum(train.get("graph_breaks", {}).values()),
+        "calls": calls,
+        "gradients": [gradients["compared"] - len(gradients["failed"]), gradients["compared"]],
+        "findings": {
+            name: {
+                "level": finding["level"],
+                "headline": finding["headline"],
+                "places": [e for e in finding["evidence"] if e["where"]][:PLACES],
+            }
+            for name, finding in findings.items()
+        },
+        "stock": None if stock is None else [sum(r["outcome"] == "right" for r in stock), len(stock)],
+        "seconds": round(sum(record["seconds"].values()), 1),
+    }
+
+
+def group_table(found: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table with a line a group, and one for all."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in found:
+        groups.setdefault(row["group"] or "own", []).append(row)
+    lines = [_group_line(name, members) for name, members in groups.items()]
+    return _table([*lines, _group_line("**all**", list(found))], GROUP_COLUMNS)
+
+
+def _group_line(name: str, members: list[dict[str, Any]]) -> list[str]:
+    calls: Counter[str] = Counter()
+    for row in members:
+        calls.update(row["calls"])
+    total = sum(calls.values())
+    right, compared = (sum(row["gradients"][i] for row in members) for i in (0, 1))
+    stock = [row["stock"] for row in members if row["stock"] is not None]
+    return [
+        name,
+        str(len(members)),
+        str(sum(row["verdict"] in TRAINS for row in members)),
+        str(sum(row["verdict"] == TRAINS[1] for row in members)),
+        f"{right:,} of {compared:,}",
+        *(f"{calls[kind] / total:.1%}" if total else "-" for kind in ("native", "library", "fallback", "metadata")),
+        f"{sum(r for r, _ in stock)} of {sum(n for _, n in stock)}" if stock else "-",
+    ]
+
+
+def _model_line(row: dict[str, Any]) -> list[str]:
+    levels = [row["findings"].get(name, {}).get("level", "-") for name in _FINDINGS]
+    verdict = row["verdict"] + (f", {row['cause']}" if row["cause"] else "")
+    return [
+        f"`{row['model']}`",
+        verdict,
+        f"{row['parameters']:,}",
+        str(row["graphs"]),
+        str(row["breaks"]),
+        *(str(row["calls"].get(kind, 0)) for kind in ("native", "library", "fallback")),
+        f"{row['gradients'][0]} of {row['gradients'][1]}",
+        *levels,
+        "-" if row["stock"] is None else f"{row['stock'][0]} of {row['stock'][1]}",
+    ]
+
+
+_FINDINGS = ("operators", "dynamic shapes", "in-place and optimizer state")
+
+
+def _table(lines: list[list[str]], columns: Sequence[str]) -> str:
+    from tabulate import tabulate
+
+    align = ("left", *["right"] * (len(columns) - 1))
+    return str(tabulate(lines, columns, tablefmt="github", colalign=align, disable_numparse=True))
+
+
+def page(data: dict[str, Any]) -> str:
+    """The text of docs/models.md."""
+    found = data["models"]
+    versions = data["versions"]
+    parts = [
+        "# Models",
+        "Made from an audit by `python -m relaxgrad.reports.models_page`; nothing here is written by hand. "
+        f"Measured with torch {versions['torch']}, apache-tvm {versions['apache-tvm']}, transformers "
+        f"{versions['transformers']}; `relaxgrad audit --zoo all -o DIR` measures anew.",
+        f"{sum(row['verdict'] in TRAINS for row in found)} of {len(found)} models train on TVM: a step in train mode "
+        "was compiled, forward and backward, every gradient is right by the float64 rule and the loss follows "
+        "eager's. A model trains partly in PyTorch where ops fall back to ATen, or where Dynamo breaks its graph. The "
+        "columns of the blockers say what is left of each: clear, worked around, blocks.",
+        group_table(found),
+    ]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in found:
+        groups.setdefault(row["group"] or "own", []).append(row)
+    for name, members in groups.items():
+        parts += [f"## {name.capitalize()}", _table([_model_line(row) for row in members], MODEL_COLUMNS)]
+        notes = [note for row in members for note in _notes(row)]
+        if notes:
+            parts.append("\n".join(notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def _notes(row: dict[str, Any]) -> list[str]:
+    notes = [f"- `{row['model']}` does not train: {_inline(row['reason'])}"] if row["reason"] else []
+    for name, finding in row["findings"].items():
+        if finding["level"] == "clear":
+            continue
+        told = f"- `{row['model']}`, {name}: {_inline(finding['headline'])}"
+        places = [f"{_inline(p['what'])} at `{_short(p['where'])}`" for p in finding["places"]]
+        notes.append(told + (f" ({'; '.join(places)})" if places else ""))
+    return notes
+
+
+def _inline(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _short(where: str) -> str:
+    """A line without the folders that differ from machine to machine."""
+    path, _, rest = where.partition(":")
+    for marker in ("site-packages/", "/coverage/zoo/"):
+        if marker in path:
+            path = (
+                path.partition(marker)[2] if marker.startswith("site") else f"coverage/zoo/{path.partition(marker)[2]}"
+            )
+    return _inline(f"{path}:{rest}").replace("`", "'")
+
+
+def main(arguments: Sequence[str], root: Path) -> int:
+    """Writes the rows and the page below `root`/docs; 0. Raises UserError for what is no audit."""
+    stored = root / "docs" / "results" / "models.json"
+    if arguments:
+        path = Path(arguments[0])
+        head, records = read_audit(path / FILE if path.is_dir() else path)
+        write_json(
+            stored,
+            {"schema": SCHEMA, "settings": head["settings"], "versions": head["versions"], "models": rows(records)},
+        )
+    write_text(root / "docs" / "models.md", page(json.loads(stored.read_text(encoding="utf-8"))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], Path.cwd()))

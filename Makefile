@@ -8,12 +8,13 @@ TORCH ?= torch==2.13.0
 WORKERS ?= 2
 STEPS ?= 20
 JSON ?= out.json
+AUDIT ?= out
 
 VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := bridge coverage benchmarks reports cli
 
-.PHONY: test test-slow train readme lint types format clean
+.PHONY: test test-slow train audit readme lint types format clean
 
 test: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -23,6 +24,10 @@ test-slow: $(VENV)/ready-dev
 
 train: $(VENV)/ready-zoo
 	$(BIN)/relaxgrad train --all --steps $(STEPS) --json $(JSON) $(ARGS)
+
+# Every model of the zoo against the five blockers: hours on one core. It goes on where it was stopped.
+audit: $(VENV)/ready-zoo
+	$(BIN)/relaxgrad audit --zoo all -o $(AUDIT) --jobs $(WORKERS) --resume $(ARGS)
 
 # The tables of README.md from docs/results/; `make train JSON=docs/results/train.json` measures them anew.
 readme: $(VENV)/ready-dev

@@ -14,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := bridge coverage benchmarks reports cli
 
-.PHONY: test test-slow train audit readme lint types format clean
+.PHONY: test test-slow train audit upstream readme lint types format clean
 
 test: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -28,6 +28,10 @@ train: $(VENV)/ready-zoo
 # Every model of the zoo against the five blockers: hours on one core. It goes on where it was stopped.
 audit: $(VENV)/ready-zoo
 	$(BIN)/relaxgrad audit --zoo all -o $(AUDIT) --jobs $(WORKERS) --resume $(ARGS)
+
+# The faults of TVM, a script each, run anew (about 6 minutes).
+upstream: $(VENV)/ready-dev
+	$(BIN)/python -m relaxgrad.reports.upstream_page --store coverage/upstream/found.json
 
 # The tables of README.md from docs/results/; `make train JSON=docs/results/train.json` measures them anew.
 readme: $(VENV)/ready-dev

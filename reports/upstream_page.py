@@ -1,6 +1,7 @@
 """docs/upstream.md, the faults of TVM with a script each: `python -m relaxgrad.reports.upstream_page [-o FILE]`.
 
-Runs every script of coverage/upstream/faults and writes the page from what they print. One script takes 5 to 20 s.
+Runs every script of coverage/upstream/faults and writes the page from what they print. One script takes 5 to 20 s. With
+`--store` (as `make upstream` has it) the outcomes go into coverage/upstream/found.json too, which the audit reads.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.records import check_writable, write_text
+from relaxgrad.coverage.records import check_writable, write_json, write_text
 from relaxgrad.coverage.sweeps.core_aten import Sweep
-from relaxgrad.coverage.upstream.runner import Fault, Found, run_all, unnamed_overloads
+from relaxgrad.coverage.upstream.runner import Fault, Found, run_all, stored, unnamed_overloads
 
 WIDTH = 120
 
@@ -52,14 +53,19 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m relaxgrad.reports.upstream_page", description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/upstream.md"), help="file to write")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each script")
+    parser.add_argument("--store", type=Path, help="JSON file of the outcomes")
     options = parser.parse_args(arguments)
-    check_writable(options.output)
+    for file in filter(None, (options.output, options.store)):
+        check_writable(file)
 
     def tell(fault: Fault) -> None:
         print(f"{fault.name}: {fault.outcome} ({fault.seconds:.0f} s)", file=sys.stderr, flush=True)
 
     faults = run_all(timeout=options.timeout, on_done=tell)
-    write_text(options.output, page(faults, unnamed_overloads(), len(Sweep({}).entries())))
+    unnamed = unnamed_overloads()
+    write_text(options.output, page(faults, unnamed, len(Sweep({}).entries())))
+    if options.store is not None:
+        write_json(options.store, stored(faults, unnamed))
     return 0 if all(fault.outcome is Found.REPRODUCED for fault in faults) else 1
 
 

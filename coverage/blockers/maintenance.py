@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 from typing import Any
 
 from ..records import versions
+from ..upstream.runner import STORED, Found
 from .finding import Blocker, Evidence, Finding, Level
 
 BRIDGE = Path(__file__).resolve().parents[2] / "bridge"
 
 
-def measure(upstream: list[Any] | None = None) -> Finding:
-    """The finding on this installation. `upstream`: findings of coverage/upstream/runner.py, where they were run."""
+def measure(upstream: Path = STORED) -> Finding:
+    """The finding on this installation. `upstream`: the stored outcomes of the scripts of coverage/upstream."""
     numbers: dict[str, Any] = {"versions": versions(), "bridge": bridge_size()}
     evidence = []
     headline = (
         f"the bridge is {numbers['bridge']['lines']:,} lines in {numbers['bridge']['files']} files, "
         f"{numbers['bridge']['converters']} converters, on {_named(numbers['versions'])}"
     )
-    if upstream is not None:
-        shown = [fault for fault in upstream if fault.outcome == "reproduced"]
-        numbers["upstream_faults"] = {"tried": len(upstream), "reproduced": len(shown)}
-        evidence = [Evidence(fault.title, f"coverage/upstream/faults/{fault.name}.py") for fault in shown]
+    if upstream.exists():
+        found = json.loads(upstream.read_text())
+        shown = [fault for fault in found["faults"] if fault["outcome"] == Found.REPRODUCED]
+        numbers["upstream_faults"] = {"tried": len(found["faults"]), "reproduced": len(shown)}
+        numbers["upstream_measured_with"] = found["versions"]
+        evidence = [Evidence(fault["title"], f"coverage/upstream/faults/{fault['name']}.py") for fault in shown]
         headline += f"; {len(shown)} upstream faults worked around or avoided, each with a script"
     return Finding(Blocker.MAINTENANCE, Level.WORKED_AROUND, headline, numbers, evidence)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from relaxgrad.bridge.errors import UserError
 
@@ -26,6 +26,8 @@ from ..process import STEADY_THREADS
 from ..records import versions
 
 FAULTS = Path(__file__).parent / "faults"
+STORED = Path(__file__).parent / "found.json"  # the outcomes of the last run of all scripts: `make upstream`
+SCHEMA = 1
 
 
 class Found(StrEnum):
@@ -128,6 +130,12 @@ def run_all(
         if on_done is not None:
             on_done(fault)
     return results
+
+
+def stored(faults: Sequence[Fault], unnamed: Sequence[str]) -> dict[str, Any]:
+    """The outcomes as plain data, for STORED."""
+    rows = [{"name": f.name, "title": f.title, "outcome": f.outcome.value} for f in faults]
+    return {"schema": SCHEMA, "versions": faults[0].versions, "faults": rows, "unnamed_overloads": list(unnamed)}
 
 
 def unnamed_overloads() -> list[str]:

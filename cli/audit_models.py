@@ -43,9 +43,9 @@ def run(names: list[str], options: AuditOptions, output: Path | None, resume: bo
         _with_progress(names, options, path, resume, jobs, audit_models)
     finally:
         if path.exists():
-            _, found = read_audit(path)
+            head, found = read_audit(path)
             records = [record for record in found if record["model"] in set(names)]
-            _show(records, len(names))
+            _show(records, len(names), head.get("installation", []))
     user_errors = [r for r in records if r["cause"] == "the model itself"]
     if user_errors and len(names) == 1:
         raise UserError(f"{names[0]}: {user_errors[0]['reason']}")
@@ -89,10 +89,12 @@ def _verdict(record: dict[str, Any]) -> str:
 # Showing
 
 
-def _show(records: list[dict[str, Any]], asked: int) -> None:
+def _show(records: list[dict[str, Any]], asked: int, installation: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)  # a model's name may read like markup
+    for finding in installation:
+        console.print(f"{finding['blocker']}: {finding['level']}: {finding['headline']}", soft_wrap=True)
     if len(records) == 1:
         _show_one(console, records[0])
         return

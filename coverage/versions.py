@@ -64,7 +64,7 @@ def suite() -> dict[str, Any]:
 def measure(release: str, folder: Path, index_url: str | None = None) -> dict[str, Any]:
     """The row of one release: its environment is made when it is missing. What fails there is in the row."""
     environment = folder / f"torch-{release}"
-    python = environment / "bin" / "python"
+    python = str(environment / "bin" / "python")
     index = ["--index-url", index_url] if index_url else []
     wanted = [["setuptools>=77", f"torch=={release}", *index], [str(ROOT)]]
     if (environment / "ready").exists():  # only this project may have changed since

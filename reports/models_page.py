@@ -66,6 +66,10 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _without_evidence(finding: dict[str, Any]) -> dict[str, Any]:
+    return {key: finding[key] for key in ("blocker", "level", "headline")}
+
+
 def group_table(found: Sequence[dict[str, Any]]) -> str:
     """A Markdown table with a line a group, and one for all."""
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -133,6 +137,7 @@ def page(data: dict[str, Any]) -> str:
         "eager's. A model trains partly in PyTorch where ops fall back to ATen, or where Dynamo breaks its graph. The "
         "columns of the blockers say what is left of each: clear, worked around, blocks.",
         group_table(found),
+        *(f"- {f['blocker']}: {f['level']}: {_inline(f['headline'])}" for f in data.get("installation", ())),
     ]
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in found:
@@ -179,7 +184,13 @@ def main(arguments: Sequence[str], root: Path) -> int:
         head, records = read_audit(path / FILE if path.is_dir() else path)
         write_json(
             stored,
-            {"schema": SCHEMA, "settings": head["settings"], "versions": head["versions"], "models": rows(records)},
+            {
+                "schema": SCHEMA,
+                "settings": head["settings"],
+                "versions": head["versions"],
+                "installation": [_without_evidence(f) for f in head.get("installation", ())],
+                "models": rows(records),
+            },
         )
     write_text(root / "docs" / "models.md", page(json.loads(stored.read_text(encoding="utf-8"))))
     return 0

@@ -18,6 +18,7 @@ from ..process import Outcome, State, run_task
 from .record import AuditRecord, Cause, Verdict
 
 TASK = "relaxgrad.coverage.audit.auditor:audit_task"
+INSTALLATION_TASK = "relaxgrad.coverage.audit.auditor:installation_task"
 STEPS = 8  # AdamW steps of the training check
 PROFILED = 4  # further steps, with the profiler on
 
@@ -92,8 +93,26 @@ def _beside_stock(record: AuditRecord, options: AuditOptions) -> None:
         operators["numbers"]["stock_importer"] = summary(record.stock)
 
 
+def audit_installation(time_limit: float = 300.0) -> list[dict[str, Any]]:
+    """The findings that are the same for every model: API stability and maintenance. Raises RelaxgradError."""
+    from relaxgrad.bridge.errors import RelaxgradError
+
+    outcome = run_task(INSTALLATION_TASK, {}, time_limit)
+    if outcome.value is None:
+        raise RelaxgradError(f"the audit of the installation failed: {outcome.message}\n{outcome.traceback}")
+    findings: list[dict[str, Any]] = outcome.value["findings"]
+    return findings
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # In the worker
+
+
+def installation_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
+    """For the process runner; takes no arguments."""
+    from ..blockers import api_stability, maintenance
+
+    return {"findings": [api_stability.measure().to_json(), maintenance.measure().to_json()]}
 
 
 def audit_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from relaxgrad.bridge.errors import UserError
 from ..process import stop_workers
 from ..records import versions
 from ..sweeps.records import Records, read_records
-from .auditor import AuditOptions, audit_model
+from .auditor import AuditOptions, audit_installation, audit_model
 from .record import SCHEMA
 
 FILE = "audit.jsonl"
@@ -49,7 +49,10 @@ def audit_models(
     UserError for a file that is there without `resume`, or holds another kind of run. An interrupt kills the workers
     and is passed on.
     """
-    records = Records(path, head_of(options), resume)
+    head = head_of(options)
+    if not options.dry and not path.exists():
+        head["installation"] = audit_installation(options.time_limit)
+    records = Records(path, head, resume)
     finished = {record["model"] for record in read_audit(path)[1]}
     interrupted = threading.Event()
 

@@ -87,6 +87,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, *records: AuditRecord) -> list[tupl
         return next(record for record in records if record.model == model)
 
     monkeypatch.setattr(many, "audit_model", audit)
+    monkeypatch.setattr(many, "audit_installation", lambda _: [])
     return asked
 
 

@@ -91,6 +91,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, seen: list[str]) -> None:
         return AuditRecord(model, Verdict.YES)
 
     monkeypatch.setattr(many, "audit_model", audit)
+    monkeypatch.setattr(many, "audit_installation", lambda _: [])
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -173,6 +174,17 @@ def test_the_verdict_follows_from_how_it_trained() -> None:
     assert verdict(failed)[1] is Cause.NOT_CAPTURED
     assert verdict(failed | {"graph_details": [{"runs": 0}]})[1] is Cause.ERROR
     assert verdict(failed | {"graph_details": [{"runs": 1}], "losses_compiled": [1.0]})[1] is Cause.REFUSED
+
+
+def test_the_findings_of_the_installation_head_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many, "audit_model", lambda model, *_: AuditRecord(model, Verdict.YES))
+    path = tmp_path / many.FILE
+    many.audit_models(["a"], AuditOptions(), path)
+    head, _ = many.read_audit(path)
+    assert [f["blocker"] for f in head["installation"]] == ["API stability", "maintenance"]
+    assert all(f["level"] == "worked around" for f in head["installation"])
+    many.audit_models(["b"], AuditOptions(), path, resume=True)
+    assert many.read_audit(path)[0] == head
 
 
 def test_zoo_models_have_their_group() -> None:

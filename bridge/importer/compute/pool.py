@@ -6,15 +6,19 @@ add in a fixed order, every element is written by one loop iteration, and no sto
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
 
 from . import pointwise as pw
 from .layout import const, flat_index
 from .pointwise import cast, number
+from .program import elements
 from .reduce import lowest
 
 Expr = Any
@@ -35,10 +39,14 @@ class Window:
 
 def sliding(size: Any, count: Any, kernel: int, stride: int, padding: int, dilation: int = 1) -> Window:
     """Windows of `kernel` elements, `dilation` apart, at every `stride` elements of an input padded on both sides."""
+    reach = (kernel - 1) * dilation + 1
+
+    fits = isinstance(size, int) and isinstance(count, int) and (count - 1) * stride + reach <= size + padding
+    always = tirx.const(True, "bool")
 
     def position(o: Expr, k: Expr) -> tuple[Expr, Expr]:
         at = o * stride - padding + k * dilation
-        return at, tirx.all(at >= const(0), at < size)
+        return at, tirx.all(at >= const(0) if padding else always, always if fits else at < size)
 
     def holder(i: Expr, k: Expr) -> tuple[Expr, Expr]:
         o = tirx.floordiv(i + padding, const(stride)) - k
@@ -107,35 +115,38 @@ def _largest(
     place: Callable[[Sequence[Expr], Sequence[Expr]], list[tuple[Expr, Expr]]],
 ) -> list[te.Tensor]:
     """`max_pool` over windows of `reach` elements a dim. `place(i, k)`: for each spatial dim (index, whether it is
-    one) of element k of the window at output index i."""
+    one) of element k of the window at output index i.
+
+    A program and no te reduction of pairs: that reads each element five times behind the conditions of its place, which
+    TVM's CompactBufferAllocation takes seconds to look through, and keeps the best so far in memory.
+    """
     sizes = x.shape[len(x.shape) - len(counts) :]
     lead = len(x.shape) - len(sizes)
+    shape = (*x.shape[:lead], *counts)
     dtype = str(x.dtype)
-    nowhere = tirx.max_value("int64")
 
-    def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
-        keep = tirx.any(a[1] > b[1], tirx.all(tirx.EQ(a[1], b[1]), a[0] < b[0]))
-        if pw.is_float(a[1]):
-            nan_a, nan_b = pw.isnan(a[1]), pw.isnan(b[1])
-            later = tirx.any(tirx.Not(nan_b), tirx.all(a[0] > b[0], tirx.NE(a[0], nowhere)))
-            keep = tirx.any(tirx.all(nan_a, later), tirx.all(tirx.Not(nan_b), keep))
-        return tirx.Select(keep, a[0], b[0]), tirx.Select(keep, a[1], b[1])
+    def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
+        with IRBuilder() as builder, elements(shape) as (i, program):
+            best, where = program.cell(lowest(dtype)), program.cell(const(-1))
+            with contextlib.ExitStack() as loops:
+                axes = [loops.enter_context(T.serial(0, const(0) + extent)) for extent in reach]
+                found = place(i, axes)
+                at = [program.let(index) for index, _ in found]
+                inside = tirx.all(*(ok for _, ok in found))
+                if not isinstance(inside, tirx.IntImm):
+                    loops.enter_context(program.when(inside))
+                value = program.let(tirx.BufferLoad(ins[0], [*i[:lead], *at]))
+                larger = [value > best.get(), where.get() < const(0)]
+                if pw.is_float(value):
+                    larger.append(pw.isnan(value))
+                with program.when(tirx.any(*larger)):
+                    best.set(value)
+                    where.set(flat_index(at, sizes))
+            T.buffer_store(outs[0], best.get(), i)
+            T.buffer_store(outs[1], tirx.max(where.get(), const(0)), i)
+        return builder.get()
 
-    reducer = te.comm_reducer(combine, lambda _, value: (nowhere, lowest(value)), name="max_pool")
-    axes = _axes(reach)
-
-    def element(*i: Expr) -> Any:
-        found = place(i, axes)
-        position = [at for at, _ in found]
-        inside = tirx.all(*(ok for _, ok in found))
-        value = tirx.if_then_else(inside, x(*i[:lead], *position), lowest(dtype))
-        return reducer((tirx.Select(inside, flat_index(position, sizes), nowhere), value), axis=axes)
-
-    where, value = te.compute((*x.shape[:lead], *counts), element, name="max_pool")
-    return [
-        te.compute(value.shape, lambda *i: value(*i), name="largest"),
-        te.compute(where.shape, lambda *i: tirx.Select(tirx.EQ(where(*i), nowhere), const(0), where(*i)), name="where"),
-    ]
+    return list(te.extern([shape, shape], [x], body, name="max_pool", dtype=[dtype, "int64"]))
 
 
 def _rounded(x: Expr, dtype: str) -> Expr:

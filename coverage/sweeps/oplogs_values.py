@@ -26,7 +26,7 @@ from torch import Tensor
 from relaxgrad.bridge import torch_api
 
 ELEMENTS = 1 << 16  # elements of all tensors of a call together, from which it is scaled down
-HARD_LIMIT = 1 << 25
+HARD_LIMIT = 1 << 26
 WORK = 1 << 26  # multiplications of a matrix product or convolution, from which it is scaled down as well
 SMALL = 3  # no size is made smaller than this
 

@@ -201,7 +201,7 @@ def _on_tvm(captured: CapturedGraph, target: Any, options: BackendOptions) -> Ca
 
 def _node_records(gm: torch.fx.GraphModule, reports: Sequence[NodeReport]) -> tuple[NodeRecord, ...]:
     nodes = {node.name: node for node in gm.graph.nodes}
-    return tuple(NodeRecord(r.node, r.op, r.kind, source_of(nodes[r.node]), r.reason) for r in reports)
+    return tuple(NodeRecord(r.node, r.op, r.kind, source_of(nodes.get(r.node)), r.reason) for r in reports)
 
 
 def _without_culprits(

@@ -11,7 +11,7 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
@@ -44,16 +44,16 @@ class TracesRecurrentLayers:
     are context variables since torch 2.12: setting one takes a tenth of a microsecond and is seen by this thread only.
     """
 
-    __slots__ = ("_option", "_token")
+    __slots__ = ("_token",)
 
-    def __init__(self, option: Any):
-        self._option = option
+    #: What is behind `allow_rnn`; of the class, because a compiled module and its backend can be copied and it cannot.
+    option: ClassVar[Any]
 
     def __enter__(self) -> None:
-        self._token = self._option.set(True)
+        self._token = self.option.set(True)
 
     def __exit__(self, *_: object) -> None:
-        self._option.reset(self._token)
+        self.option.reset(self._token)
 
 
 class _PlainOption:
@@ -90,8 +90,10 @@ def trace(backend: Any, wrapper: Any, allow_rnn: Any) -> None:
         return getattr(inner, "compiler_fn", inner).backend_ctx_ctor
 
     override = allow_rnn.user_override
-    option = override if isinstance(override, contextvars.ContextVar) else _PlainOption(allow_rnn)
-    backend.backend_ctx_ctor = functools.partial(TracesRecurrentLayers, option)
+    if not hasattr(TracesRecurrentLayers, "option"):
+        is_variable = isinstance(override, contextvars.ContextVar)
+        TracesRecurrentLayers.option = override if is_variable else _PlainOption(allow_rnn)
+    backend.backend_ctx_ctor = TracesRecurrentLayers
     wrapper.backend_ctx_ctor = property(forward)
 
 

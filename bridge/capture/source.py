@@ -20,14 +20,14 @@ _TORCH = str(Path(torch.__file__).parent)
 _BRIDGE = str(Path(__file__).parent.parent)
 
 
-def source_of(node: torch.fx.Node) -> SourceLine | None:
-    """The user's line for a node, from `node.meta["stack_trace"]`; None when no trace was recorded.
+def source_of(node: torch.fx.Node | None) -> SourceLine | None:
+    """The user's line for a node, from `node.meta["stack_trace"]`; None when no trace was recorded, or for no node.
 
     It is the innermost frame outside torch (and outside the bridge): for `nn.Linear` inside a model, the line of the
     model that calls it. When every frame is torch's own (an `nn.Transformer` is the whole model) the innermost stands.
     AOTAutograd gives a backward node the stack of the forward node whose gradient it computes.
     """
-    trace = node.meta.get("stack_trace")
+    trace = node.meta.get("stack_trace") if node is not None else None
     return _parse(trace) if trace else None
 
 

@@ -53,7 +53,7 @@ def translated(graph: CapturedGraph) -> list[Node]:
         except CannotTranslate as refusal:
             calls = [n for n in nodes.values() if n.op == "call_function"]
             return [Node(str(n.target), Kind.FALLBACK, source_of(n), refusal.reason) for n in calls]
-    return [Node(r.op, r.kind, source_of(nodes[r.node]), r.reason) for r in reports]
+    return [Node(r.op, r.kind, source_of(nodes.get(r.node)), r.reason) for r in reports]
 
 
 def op_uses(nodes: Iterable[Node], trust: dict[str, Trust]) -> list[OpUse]:

@@ -167,7 +167,7 @@ def test_a_file_that_raises_or_does_not_parse(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        ("gpt3", r"unknown model 'gpt3'; did you mean gpt2\?"),
+        ("gtp2", r"unknown model 'gtp2'; did you mean gpt2\?"),
         ("zzz", r"zoo models: seed-example, mlp"),
         ("nowhere/x.py:f", r"no file nowhere/x\.py"),
         ("x.py", r"name the factory function"),

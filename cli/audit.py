@@ -87,6 +87,9 @@ def command(
             show_default=False,
         ),
     ] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="With --resume: check anew every sample that did not pass.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts of the samples.")] = "1/1",
     time_limit: Annotated[
@@ -116,8 +119,8 @@ def command(
         )
     if resume and output is None:
         raise UserError("--resume goes on with the records of a folder: name it with -o DIR")
-    if again and not resume:
-        raise UserError("--again replaces records of an earlier run: it needs --resume and -o DIR")
+    if (again or retry) and not resume:
+        raise UserError("--again and --retry replace records of an earlier run: they need --resume and -o DIR")
     if output is not None:
         try:
             output.mkdir(parents=True, exist_ok=True)
@@ -131,7 +134,7 @@ def command(
         options = AuditOptions(seed, dry=dry_run, stock=stock, time_limit=time_limit or 600.0, memory_limit=memory)
         short |= not audit_models.run(names, options, output, resume, jobs)
     for plan in plans:
-        short |= not _sweep(plan, output, resume, jobs, again or [])
+        short |= not _sweep(plan, output, resume, jobs, again or [], retry)
     if fuzz is not None:
         short |= not _fuzz(fuzz, seed, output, time_limit_of_sample)
     if short:
@@ -210,17 +213,19 @@ def _shard(text: str) -> tuple[int, int]:
 # Running
 
 
-def _sweep(plan: Plan, output: Path | None, resume: bool, jobs: int, again: list[str]) -> bool:
+def _sweep(plan: Plan, output: Path | None, resume: bool, jobs: int, again: list[str], retry: bool) -> bool:
     """Runs one sweep, writes and shows what it found; whether all is as expected."""
     from relaxgrad.coverage.records import versions
+    from relaxgrad.coverage.sweeps.check import GOOD
     from relaxgrad.coverage.sweeps.records import Records, forget
 
     if output is None:
         with tempfile.TemporaryDirectory() as folder:
-            return _sweep(plan, Path(folder), False, jobs, [])
+            return _sweep(plan, Path(folder), False, jobs, [], False)
     path = output / f"{_file_name(plan)}.jsonl"
-    if again and path.exists():
-        forget(path, _chosen(plan.entries, again))
+    if path.exists() and (again or retry):
+        anew = set(_chosen(plan.entries, again)) if again else set()
+        forget(path, lambda record: record["entry"] in anew or (retry and record["status"] not in GOOD))
     records = Records(path, {**plan.head(), "versions": versions()}, resume)
     try:
         _run(plan, records, jobs)

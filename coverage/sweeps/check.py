@@ -10,9 +10,9 @@ Every tensor that comes out, every gradient and every input that was written to 
 - A float64 call has no wider type to be judged in. Its reference is eager, and the size of eager's own rounding error
   is taken from a float32 run of the same call, scaled by the ratio of the two epsilons; an error within a few units in
   the last place of the call's largest value always passes.
-- A comparison of nothing (no elements, zeros with zeros, memory that the op leaves unset) proves shape, dtype and
-  strides, not values. A call that has no other comparison is `vacuous`: it does not fail, and is never counted as
-  verified.
+- A comparison of nothing (no elements, zeros with zeros) proves shape, dtype and strides, not values. A call that has
+  no other comparison is `vacuous`: it does not fail, and is never counted as verified. Of an op that leaves its memory
+  unset (`torch.empty`) shape, dtype and strides are all that it promises: they verify it.
 - Strides of outputs are compared too, where a dim has more than one element. Some of PyTorch's own decompositions
   return another layout than the op that they stand for; a graph run by PyTorch itself tells, and the record says so.
 """
@@ -388,11 +388,12 @@ def _strides_differ(eager: Run, result: Run, name: str) -> bool:
 def _decide(checked: Checked, found: list[Comparison], call: Call) -> None:
     proved = 0
     for comparison in found:
-        empty = comparison.verdict is Verdict.EMPTY or (call.unset and comparison.verdict in _BY_VALUE)
+        promised = call.unset and comparison.verdict in _BY_VALUE  # it has the shape, dtype and strides
+        empty = comparison.verdict is Verdict.EMPTY and not promised
         empty = empty and not (call.zeros and comparison.detail == ZEROS_IN_BOTH)
         if empty or "eager has none" in comparison.detail:
             checked.outputs[comparison.name] = "untested"
-        elif comparison.passed or comparison.verdict is Verdict.EMPTY:
+        elif comparison.passed or promised or comparison.verdict is Verdict.EMPTY:
             checked.outputs[comparison.name] = "verified"
             proved += 1
         else:
@@ -402,12 +403,11 @@ def _decide(checked: Checked, found: list[Comparison], call: Call) -> None:
             checked.detail = checked.detail or str(comparison)
     if checked.status is Status.PASS and not proved:
         checked.status = Status.VACUOUS
-        unset = ["the op leaves its memory unset"] if call.unset else {c.detail or str(c.verdict) for c in found}
-        checked.detail = "; ".join(sorted(unset)) or "no output is a tensor"
+        checked.detail = "; ".join(sorted({c.detail or str(c.verdict) for c in found})) or "no output is a tensor"
 
 
 ZEROS_IN_BOTH = "zeros in eager as well"  # as numbers.compare says it
-_BY_VALUE = (Verdict.PASS, Verdict.ERROR, Verdict.ALL_ZERO, Verdict.NON_FINITE)
+_BY_VALUE = (Verdict.PASS, Verdict.ERROR, Verdict.ALL_ZERO, Verdict.NON_FINITE, Verdict.EMPTY)
 
 
 def _note_graphs(checked: Checked, graphs: list[GraphRecord], dynamic: bool) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -198,7 +198,8 @@ def _restrided(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...] | No
 def _accepts(op: Any, call: Any, really: bool) -> bool:
     """Whether the op takes the call, told without data, or by running it where it is small enough for that."""
     try:
-        if op is torch.ops.aten.unfold_backward.default and not _unfolds(*call[0]):
+        forward = _FORWARD.get(op)
+        if forward is not None and tuple(forward(*call[0]).shape) != call[0][0].shape:
             return False
         if really and sum(s.numel() for s in specs_in(call)) < HARD_LIMIT // 4:
             args, kwargs = build(op, *call)
@@ -214,9 +215,22 @@ def _accepts(op: Any, call: Any, really: bool) -> bool:
     return True
 
 
-def _unfolds(gradient: TensorSpec, sizes: list[int], dim: int, size: int, step: int) -> bool:
-    """Whether unfolding `sizes` gives the gradient's shape, which unfold_backward itself does not ask."""
-    return tuple(torch.empty(sizes, device="meta").unfold(dim, size, step).shape) == gradient.shape
+def _meta(shape: Sequence[int]) -> Tensor:
+    return torch.empty(tuple(shape), device="meta")
+
+
+def _convolved(gradient: TensorSpec, x: TensorSpec, weight: TensorSpec, bias_sizes: Any, *rest: Any) -> Tensor:
+    *arguments, _ = rest  # stride, padding, dilation, transposed, output padding, groups; and the output mask
+    return torch.ops.aten.convolution.default(_meta(x.shape), _meta(weight.shape), None, *arguments)
+
+
+#: Backward ops that do not ask, without data, whether the gradient has the shape of what it is the gradient of: the
+#: forward, from the backward's own arguments.
+_FORWARD: dict[Any, Callable[..., Tensor]] = {
+    torch.ops.aten.unfold_backward.default: lambda g, sizes, dim, size, step: _meta(sizes).unfold(dim, size, step),
+    torch.ops.aten.slice_backward.default: lambda g, sizes, *rest: torch.ops.aten.slice.Tensor(_meta(sizes), *rest),
+    torch.ops.aten.convolution_backward.default: _convolved,
+}
 
 
 def _allocate(spec: TensorSpec) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,10 @@ def _same_sweep(found: dict[str, Any], head: dict[str, Any]) -> bool:
     return all(found.get(key) == head.get(key) for key in ("schema", "sweep", "settings"))
 
 
-def forget(path: Path, entries: list[str]) -> None:
-    """Drops the records of `entries` from a sweep's file, so that a run with `resume` checks them anew."""
+def forget(path: Path, drop: Callable[[dict[str, Any]], bool]) -> None:
+    """Drops the records for which `drop` holds from a sweep's file, so that a run with `resume` checks them anew."""
     head, records = read_records(path)
-    kept = [record for record in records if record["entry"] not in set(entries)]
+    kept = [record for record in records if not drop(record)]
     lines = (json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n" for value in (head, *kept))
     write_text(path, "".join(lines))
 

@@ -67,7 +67,18 @@ def test_an_entry_can_be_checked_anew(
     assert main([*options, "--resume", "--again", "mull"]) == 2
     assert "no op 'mull'; close: mul" in capsys.readouterr().err
     assert main([*options, "--again", "mul"]) == 2
-    assert "needs --resume" in capsys.readouterr().err
+    assert "need --resume" in capsys.readouterr().err
+
+
+def test_what_fell_short_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["audit", "--opinfo", "--op", "mul", "-o", str(tmp_path)]
+    eager = PASS | {"status": "eager"}
+    planted(monkeypatch, [{"entry": "mul", "sample": n, **r} for n, r in enumerate((PASS, WRONG, eager))])
+    assert main(options) == 1
+    planted(monkeypatch, [{"entry": "mul", "sample": 1, **PASS}])
+    assert main([*options, "--resume", "--retry"]) == 0
+    _, records = read_records(tmp_path / "opinfo-float32.jsonl")
+    assert [(r["sample"], r["status"]) for r in records] == [(0, "pass"), (1, "pass")]
 
 
 def test_a_sample_that_fails_is_named_and_the_exit_code_is_1(

@@ -87,8 +87,8 @@ def test_what_is_no_log_is_said(tmp_path: Path) -> None:
 def test_a_backward_is_scaled_to_a_gradient_of_its_forward() -> None:
     """Without data ATen does not ask whether a gradient has the size that the convolution or slice would give."""
     for name, text in (
-        ("aten.convolution_backward.default", "((T([128, 128, 14, 14], f32), T([128, 128, 28, 28], f32), T([128, 16, 3, "
-         "3], f32), [0], [2, 2], [1, 1], [1, 1], False, [0, 0], 8, [True, True, False]), {})"),
+        ("aten.convolution_backward.default", "((T([128, 128, 14, 14], f32), T([128, 128, 28, 28], f32), T([128, 16, "
+         "3, 3], f32), [0], [2, 2], [1, 1], [1, 1], False, [0, 0], 8, [True, True, False]), {})"),
         ("aten.slice_backward.default", "((T([64, 195, 768], f32), [64, 196, 768], 1, 1, 9223372036854775807, 1), {})"),
     ):  # fmt: skip
         op = find_overload(name)

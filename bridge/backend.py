@@ -23,7 +23,7 @@ from .threads import settle_pools
 
 if TYPE_CHECKING:
     from .importer.translate import Options
-    from .importer.translation import NodeReport, Translation
+    from .importer.translation import Translation
 
 _counter = itertools.count()
 _listeners: list[list[GraphRecord]] = []
@@ -193,15 +193,30 @@ def _on_tvm(captured: CapturedGraph, target: Any, options: BackendOptions) -> Ca
         symbolic=bool(translation.sources),
         kernels=sum(kind is Kind.NATIVE for kind in kernels.values()),
         seconds={"translate": translated - start, "compile": done - translated},
-        nodes=_node_records(captured.module, translation.nodes),
+        nodes=_node_records(captured.module, translation),
     )
     _publish(record)
     return Executable(translation, executable, record, kernels)
 
 
-def _node_records(gm: torch.fx.GraphModule, reports: Sequence[NodeReport]) -> tuple[NodeRecord, ...]:
+def planned_nodes(captured: CapturedGraph) -> tuple[NodeRecord, ...]:
+    """How each node of a graph would run, with the backend's default options. Translates it; compiles nothing."""
+    from .importer.translate import CannotTranslate, Options, translate
+
+    with torch_api.real_tensors():
+        try:
+            return _node_records(captured.module, translate(captured, Options()))
+        except CannotTranslate as refusal:
+            return _in_aten_records(_of_every_op(captured.module, refusal.reason))
+
+
+def _node_records(gm: torch.fx.GraphModule, translation: Translation) -> tuple[NodeRecord, ...]:
     nodes = {node.name: node for node in gm.graph.nodes}
-    return tuple(NodeRecord(r.node, r.op, r.kind, source_of(nodes.get(r.node)), r.reason) for r in reports)
+    return tuple(NodeRecord(r.node, r.op, r.kind, source_of(nodes.get(r.node)), r.reason) for r in translation.nodes)
+
+
+def _in_aten_records(reasons: Sequence[Reason]) -> tuple[NodeRecord, ...]:
+    return tuple(NodeRecord(r.node, r.op, Kind.FALLBACK, r.source, r) for r in reasons)
 
 
 def _without_culprits(
@@ -249,7 +264,7 @@ def _in_aten(gm: torch.fx.GraphModule, kind: GraphKind, reason: Reason, options:
         symbolic=any(torch_api.has_symbols(n.meta.get("val")) for n in gm.graph.nodes),
         kernels=0,
         seconds={},
-        nodes=tuple(NodeRecord(r.node, r.op, Kind.FALLBACK, r.source, r) for r in reasons),
+        nodes=_in_aten_records(reasons),
     )
     _publish(record)
     return torch_api.make_boxed_func(gm.forward)

@@ -33,14 +33,14 @@ def chosen(models: Sequence[str], zoo: str | None) -> list[str]:
 
 def run(names: list[str], options: AuditOptions, output: Path | None, resume: bool, jobs: int) -> bool:
     """Audits the models, writes their records below `output` and shows them; whether all train, if they were run."""
-    from relaxgrad.coverage.audit.many import FILE, audit_models, read_audit
+    from relaxgrad.coverage.audit.many import FILE, read_audit
 
     if output is None:
         with tempfile.TemporaryDirectory() as folder:
             return run(names, options, Path(folder), False, jobs)
     path = output / FILE
     try:
-        _with_progress(names, options, path, resume, jobs, audit_models)
+        _with_progress(names, options, path, resume, jobs)
     finally:
         if path.exists():
             head, found = read_audit(path)
@@ -52,12 +52,12 @@ def run(names: list[str], options: AuditOptions, output: Path | None, resume: bo
     return all(record["verdict"] != "does not train" for record in records)
 
 
-def _with_progress(
-    names: list[str], options: AuditOptions, path: Path, resume: bool, jobs: int, audit_models: Any
-) -> None:
+def _with_progress(names: list[str], options: AuditOptions, path: Path, resume: bool, jobs: int) -> None:
     """Progress goes to stderr: a bar where it is a terminal, and a line for each model that is done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from relaxgrad.coverage.audit.many import audit_models
 
     console = Console(stderr=True, emoji=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -29,9 +28,8 @@ def merge(
     """
     from relaxgrad.coverage.audit.many import FILE
     from relaxgrad.coverage.audit.many import merge as merged
-    from relaxgrad.coverage.records import plain, write_text
+    from relaxgrad.coverage.sweeps.records import write_records
 
     head, records = merged([path / FILE if path.is_dir() else path for path in audits])
-    lines = [json.dumps(plain(value), allow_nan=False, separators=(",", ":")) for value in (head, *records)]
-    write_text(output, "".join(line + "\n" for line in lines))
+    write_records(output, head, records)
     typer.echo(f"{output}: {len(records)} models of {len(audits)} audit{'s' if len(audits) != 1 else ''}")

@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from relaxgrad.bridge.capture import OnRun
+    from relaxgrad.bridge.schemas import CapturedGraph
 
 
 @dataclass
@@ -28,6 +32,17 @@ class Problem:
     def loss(self, output: Any) -> Tensor:
         """The 0-d loss of a module's output."""
         return output_loss(output) if self.loss_fn is None else self.loss_fn(output)
+
+    def loss_of(self, output: Any) -> Tensor:
+        """The 0-d loss from what `step_function()`, or a compiled one, returned."""
+        return output if self.compile_loss else self.loss(output)
+
+    def capture(self, on_run: OnRun | None = None) -> list[CapturedGraph]:
+        """The graphs of one training step of `step_function()`. Raises UserError as `capture_pair`, which does it."""
+        from relaxgrad.bridge.capture import capture_pair
+
+        loss = self.loss if self.compile_loss else None
+        return capture_pair(self.module, self.args, self.kwargs, loss=loss, on_run=on_run)
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """Trainable parameters by name; tied ones once."""

@@ -17,12 +17,11 @@ from typing import Any
 import torch
 
 from relaxgrad.bridge import torch_api
-from relaxgrad.bridge.capture import capture_pair
 from relaxgrad.bridge.schemas import CapturedGraph
 
 from . import numbers
 from .models import describe, load_problem
-from .problem import copy_tensors
+from .problem import copy_tensors, map_tensors
 
 SEED = 20
 TASK = "relaxgrad.coverage.stock:stock_task"
@@ -57,32 +56,24 @@ def stock_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None]
     """For the process runner. Arguments: model, seed, skip (graphs that are done). Emits a graph's begin and record."""
     problem = load_problem(arguments["model"], arguments["seed"])
     runs: list[tuple[CapturedGraph, list[Any]]] = []
-    capture_pair(
-        problem.module,
-        problem.args,
-        problem.kwargs,
-        loss=problem.loss,
-        on_run=lambda graph, inputs: runs.append((graph, _copies(inputs))),
-    )
+    problem.capture(on_run=lambda graph, inputs: runs.append((graph, map_tensors(inputs, _detached))))
     for number, (graph, inputs) in enumerate(runs):
         if number < arguments["skip"]:
             continue
-        nodes = sum(n.op == "call_function" for n in graph.module.graph.nodes)
-        emit({"event": "begin", "graph": number, "kind": graph.kind.value, "nodes": nodes})
+        emit({"event": "begin", "graph": number, "kind": graph.kind.value, "nodes": graph.ops().total()})
         emit({"event": "graph", "graph": number, "record": try_stock(graph, inputs).to_json()})
     return {"graphs": len(runs)}
 
 
-def _copies(inputs: list[Any]) -> list[Any]:
-    return [t.detach().clone() if isinstance(t, torch.Tensor) else t for t in inputs]
+def _detached(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone()  # TVM takes none that asks for a gradient
 
 
 def try_stock(graph: CapturedGraph, inputs: list[Any]) -> StockRecord:
     """Translates, compiles, runs and judges one graph. Raises nothing for what TVM does; a crash is a crash."""
-    nodes = sum(n.op == "call_function" for n in graph.module.graph.nodes)
 
     def record(outcome: StockOutcome, detail: str = "", unmapped: list[str] | None = None) -> StockRecord:
-        return StockRecord(graph.kind.value, nodes, outcome, detail[:300], unmapped or [])
+        return StockRecord(graph.kind.value, graph.ops().total(), outcome, detail[:300], unmapped or [])
 
     import tvm
     from tvm.relax.frontend.torch import from_exported_program
@@ -121,9 +112,8 @@ def _first_fault(module: torch.fx.GraphModule, inputs: list[Any], results: list[
     """The first output that fails the float64 rule; empty where none does."""
     eager = _tensors(_run(module, inputs))
     try:
-        wide = [t.double() if isinstance(t, torch.Tensor) and t.dtype is torch.float32 else t for t in inputs]
         with numbers.float64_run():
-            reference = _tensors(_run(module, wide))
+            reference = _tensors(_run(module, inputs, widen=True))
     except Exception:  # an op without float64
         reference = eager
     if len(results) != len(eager):
@@ -133,10 +123,10 @@ def _first_fault(module: torch.fx.GraphModule, inputs: list[Any], results: list[
     return str(bad[0]) if bad else ""
 
 
-def _run(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+def _run(module: torch.fx.GraphModule, inputs: list[Any], widen: bool = False) -> Any:
     torch.manual_seed(SEED)
     with torch.no_grad():
-        return module(*copy_tensors(inputs))
+        return module(*copy_tensors(inputs, widen))
 
 
 def _tensors(returned: Any) -> dict[str, torch.Tensor | None]:

@@ -160,7 +160,7 @@ class _Run:
         """zero_grad, forward, loss, backward, optimizer; returns the 0-d loss."""
         self.optimizer.zero_grad()
         output = self.function(*self.problem.args, **self.problem.kwargs)
-        loss = output if self.problem.compile_loss else self.problem.loss(output)
+        loss = self.problem.loss_of(output)
         loss.backward()
         if self.first_of_step:  # before the optimizer changes the parameters; a copy, once, in a step that is not timed
             self.first_of_step = False

@@ -17,6 +17,8 @@ from typing import Any
 from relaxgrad.coverage.audit.many import FILE, read_audit
 from relaxgrad.coverage.records import write_json, write_text
 
+from .markdown import cell
+
 SCHEMA = 1
 TRAINS = ("trains", "trains, partly in PyTorch")
 PLACES = 3  # lines of a model that are named for each finding
@@ -72,11 +74,15 @@ def _without_evidence(finding: dict[str, Any]) -> dict[str, Any]:
 
 def group_table(found: Sequence[dict[str, Any]]) -> str:
     """A Markdown table with a line a group, and one for all."""
+    lines = [_group_line(name, members) for name, members in _groups(found).items()]
+    return _table([*lines, _group_line("**all**", list(found))], GROUP_COLUMNS)
+
+
+def _groups(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in found:
         groups.setdefault(row["group"] or "own", []).append(row)
-    lines = [_group_line(name, members) for name, members in groups.items()]
-    return _table([*lines, _group_line("**all**", list(found))], GROUP_COLUMNS)
+    return groups
 
 
 def _group_line(name: str, members: list[dict[str, Any]]) -> list[str]:
@@ -137,12 +143,9 @@ def page(data: dict[str, Any]) -> str:
         "eager's. A model trains partly in PyTorch where ops fall back to ATen, or where Dynamo breaks its graph. The "
         "columns of the blockers say what is left of each: clear, worked around, blocks.",
         group_table(found),
-        *(f"- {f['blocker']}: {f['level']}: {_inline(f['headline'])}" for f in data.get("installation", ())),
+        *(f"- {f['blocker']}: {f['level']}: {cell(f['headline'])}" for f in data.get("installation", ())),
     ]
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in found:
-        groups.setdefault(row["group"] or "own", []).append(row)
-    for name, members in groups.items():
+    for name, members in _groups(found).items():
         parts += [f"## {name.capitalize()}", _table([_model_line(row) for row in members], MODEL_COLUMNS)]
         notes = [note for row in members for note in _notes(row)]
         if notes:
@@ -151,18 +154,14 @@ def page(data: dict[str, Any]) -> str:
 
 
 def _notes(row: dict[str, Any]) -> list[str]:
-    notes = [f"- `{row['model']}` does not train: {_inline(row['reason'])}"] if row["reason"] else []
+    notes = [f"- `{row['model']}` does not train: {cell(row['reason'])}"] if row["reason"] else []
     for name, finding in row["findings"].items():
         if finding["level"] == "clear":
             continue
-        told = f"- `{row['model']}`, {name}: {_inline(finding['headline'])}"
-        places = [f"{_inline(p['what'])} at `{_short(p['where'])}`" for p in finding["places"]]
+        told = f"- `{row['model']}`, {name}: {cell(finding['headline'])}"
+        places = [f"{cell(p['what'])} at `{_short(p['where'])}`" for p in finding["places"]]
         notes.append(told + (f" ({'; '.join(places)})" if places else ""))
     return notes
-
-
-def _inline(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
 
 
 def _short(where: str) -> str:
@@ -173,7 +172,7 @@ def _short(where: str) -> str:
             path = (
                 path.partition(marker)[2] if marker.startswith("site") else f"coverage/zoo/{path.partition(marker)[2]}"
             )
-    return _inline(f"{path}:{rest}").replace("`", "'")
+    return cell(f"{path}:{rest}").replace("`", "'")
 
 
 def main(arguments: Sequence[str], root: Path) -> int:

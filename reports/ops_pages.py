@@ -21,6 +21,8 @@ from relaxgrad.coverage.sweeps.check import GOOD
 from relaxgrad.coverage.sweeps.records import read_records
 from relaxgrad.coverage.sweeps.summary import headline, kind_of, summarise
 
+from .markdown import cell, templates
+
 SCHEMA = 1
 _FAILURES_SHOWN = 5  # of each op
 
@@ -159,10 +161,7 @@ def family_of(name: str, op: dict[str, Any]) -> str:
 
 def pages(data: dict[str, Any]) -> dict[str, str]:
     """Text of each page by file name."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    folder = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=folder, undefined=StrictUndefined, keep_trailing_newline=True)  # Markdown, no HTML
+    environment = templates()
     present = {op["family"] for op in data["ops"].values()}
     keys = [key for key in FAMILIES if key in present] + sorted(present - FAMILIES.keys())
     families = [_family(key, data["ops"]) for key in keys]
@@ -189,8 +188,8 @@ def _family(key: str, ops: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(name: str, op: dict[str, Any]) -> dict[str, Any]:
-    notes = [_cell(f"{failure}") for failure in op["failures"]]
-    notes += [_cell(f"falls back: {reason}") for reason in op["reasons"]]
+    notes = [cell(f"{failure}") for failure in op["failures"]]
+    notes += [cell(f"falls back: {reason}") for reason in op["reasons"]]
     return {
         "name": name,
         "anchor": re.sub(r"[^\w-]", "", name.lower()),
@@ -219,10 +218,6 @@ def _trust(op: dict[str, Any]) -> str:
         untested = [name for name, trust in trusts.items() if trust == "untested" and name.startswith("out")]
         return "verified" + (f" ({', '.join(untested)} untested)" if untested else "")
     return "verified through OpInfo" if op["proved"] else "untested"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
 
 
 def trust_table(data: dict[str, Any]) -> dict[str, Any]:

@@ -17,27 +17,22 @@ from relaxgrad.coverage.records import check_writable, write_json, write_text
 from relaxgrad.coverage.sweeps.core_aten import Sweep
 from relaxgrad.coverage.upstream.runner import Fault, Found, run_all, stored, unnamed_overloads
 
+from .markdown import cell, templates
+
 WIDTH = 120
 
 
 def page(faults: Sequence[Fault], unnamed: Sequence[str], core: int) -> str:
     """The page in Markdown. `unnamed`: overloads without a converter, of `core`. Raises UserError for no faults."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     if not faults:
         raise UserError("no script was run: there is nothing to show")
-    folder = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=folder, undefined=StrictUndefined, keep_trailing_newline=True)  # Markdown, no HTML
-    environment.filters |= {"cell": _cell, "fill": _fill, "code": _code}
+    environment = templates()
+    environment.filters |= {"cell": cell, "fill": _fill, "code": _code}
     reproduced = sum(fault.outcome is Found.REPRODUCED for fault in faults)
     text = environment.get_template("upstream_page.md.j2").render(
         faults=faults, unnamed=unnamed, core=core, reproduced=reproduced, versions=faults[0].versions
     )
     return text.rstrip() + "\n"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
 
 
 def _fill(text: str) -> str:

@@ -2,13 +2,14 @@
 
 from .decompose import TABLES, decompositions, is_core, residue
 from .joint import capture_joint
-from .pair import capture_pair
+from .pair import OnRun, capture_pair
 from .show import render, save
 from .signature import describe
 from .source import source_of
 
 __all__ = [
     "TABLES",
+    "OnRun",
     "capture_joint",
     "capture_pair",
     "decompositions",

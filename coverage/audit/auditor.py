@@ -6,9 +6,10 @@ a worker does.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,23 +124,20 @@ def audit_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
 
 def _audit_dry(model: str, seed: int, _: int, emit: Emit) -> AuditRecord:
     """What would run where: captured and translated, nothing compiled."""
-    from relaxgrad.bridge.capture import capture_pair
+    from relaxgrad.bridge.backend import planned_nodes
 
-    from ..blockers import dynamic_shapes, operators
+    from ..blockers import dynamic_shapes, in_place, operators
     from ..models import load_problem
     from .trust import trust_of_ops
 
     clock = _Clock(emit)
     with clock("capture"):
         problem = load_problem(model, seed)
-        loss = problem.loss if problem.compile_loss else None
-        captured = capture_pair(problem.module, problem.args, problem.kwargs, loss=loss)
+        captured = problem.capture()
     with clock("translate"):
-        uses = operators.op_uses([n for g in captured for n in operators.translated(g)], trust_of_ops())
+        uses = operators.op_uses([n for g in captured for n in planned_nodes(g)], trust_of_ops())
     with clock("graph breaks"):
         traced, breaks = dynamic_shapes.explained(load_problem(model, seed), seed)
-    from ..blockers import in_place
-
     record = AuditRecord(model, Verdict.DRY, parameters=problem.parameter_count())
     record.ops = [use.to_json() for use in uses]
     record.findings = {
@@ -156,7 +154,6 @@ def _audit_dry(model: str, seed: int, _: int, emit: Emit) -> AuditRecord:
 
 def _audit(model: str, seed: int, steps: int, emit: Emit) -> AuditRecord:
     from relaxgrad.bridge.backend import record_graphs
-    from relaxgrad.bridge.capture import capture_pair
     from relaxgrad.bridge.errors import UserError
 
     from ..blockers import dynamic_shapes, in_place, operators
@@ -174,17 +171,14 @@ def _audit(model: str, seed: int, steps: int, emit: Emit) -> AuditRecord:
     def build() -> Any:
         return load_problem(model, seed)
 
-    nodes = [operators.Node(n.op, n.kind, n.source, n.reason) for g in graphs for n in g.nodes]
-    uses = operators.op_uses(nodes, trust_of_ops())
+    uses = operators.op_uses([n for g in graphs for n in g.nodes], trust_of_ops())
     record.ops = [use.to_json() for use in uses]
     findings = [operators.analyse(uses, profile.seconds, profile.step_seconds)]
     with clock("dynamic shapes"):
         findings.append(dynamic_shapes.measure(build, seed))
     with clock("in place"):
-        problem = build()
         try:
-            loss = problem.loss if problem.compile_loss else None
-            captured = capture_pair(problem.module, problem.args, problem.kwargs, loss=loss)
+            captured = build().capture()
         except UserError:  # nothing to capture: the verdict has said so
             captured = []
         findings.append(in_place.measure(build, captured, graphs))
@@ -213,25 +207,12 @@ class _Clock:
         self.seconds: dict[str, float] = {}
         self._emit = emit
 
-    def __call__(self, stage: str) -> _Stage:
-        return _Stage(self, stage)
-
-    def begin(self, stage: str) -> None:
+    @contextlib.contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
         self._emit({"event": "stage", "stage": stage})
-
-
-class _Stage:
-    def __init__(self, clock: _Clock, stage: str):
-        self._clock = clock
-        self._stage = stage
-        self._start = 0.0
-
-    def __enter__(self) -> None:
-        self._clock.begin(self._stage)
-        self._start = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self._clock.seconds[self._stage] = round(time.monotonic() - self._start, 1)
+        start = time.monotonic()
+        yield
+        self.seconds[stage] = round(time.monotonic() - start, 1)
 
 
 class _Profile:

@@ -19,11 +19,12 @@ from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.backend import compile as compile_on_tvm
 from relaxgrad.bridge.backend import record_graphs
 from relaxgrad.bridge.capture.source import is_internal
+from relaxgrad.bridge.kinds import SourceLine
 
 from .. import numbers
 from ..models import describe
 from ..problem import Problem, copy_tensors, map_tensors
-from .finding import Blocker, Evidence, Finding, Level, place
+from .finding import Blocker, Evidence, Finding, Level
 
 ROUNDS = 8  # timed steps of each of the two ways, taking turns
 Step = Callable[[Problem], Tensor]
@@ -116,7 +117,7 @@ def explained(problem: Problem, seed: int) -> tuple[dict[str, Any], list[Evidenc
     evidence = []
     for reason, frames in breaks:
         own = [f for f in frames if not is_internal(f[0])] or frames
-        evidence.append(Evidence(f"graph break: {reason}", place(*own[-1]) if own else ""))
+        evidence.append(Evidence(f"graph break: {reason}", str(SourceLine(*own[-1])) if own else ""))
     return {"graphs": graphs, "graph_breaks": len(breaks), "guards": guards}, evidence
 
 
@@ -135,7 +136,7 @@ def _step(function: Any, problem: Problem, seed: int) -> Tensor:
     problem.module.zero_grad()
     torch.manual_seed(seed)
     output = function(*copy_tensors(problem.args), **copy_tensors(problem.kwargs))
-    loss = output if problem.compile_loss else problem.loss(output)
+    loss = problem.loss_of(output)
     loss.backward()
     return loss
 

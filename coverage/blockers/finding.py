@@ -46,8 +46,3 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def place(file: str, line: int, code: str) -> str:
-    """A line of the user's model as it is written everywhere."""
-    return f"{file}:{line}" + (f" ({code})" if code else "")

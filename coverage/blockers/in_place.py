@@ -159,7 +159,7 @@ def _train(problem: Problem, state: Any, steps: int, first: int = 0) -> tuple[li
             torch.manual_seed(number)
             optimizer.zero_grad()
             output = function(*copy_tensors(problem.args), **copy_tensors(problem.kwargs))
-            loss: Tensor = output if problem.compile_loss else problem.loss(output)
+            loss = problem.loss_of(output)
             loss.backward()
             optimizer.step()
             losses.append(float(loss.detach()))

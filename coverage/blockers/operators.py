@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from relaxgrad.bridge import torch_api
-from relaxgrad.bridge.capture import source_of
-from relaxgrad.bridge.kinds import Kind, Reason, SourceLine, Trust
-from relaxgrad.bridge.schemas import CapturedGraph
+from relaxgrad.bridge.kinds import Kind, Trust
+from relaxgrad.bridge.schemas import NodeRecord
 
 from .finding import Blocker, Evidence, Finding, Level
 
@@ -32,33 +30,9 @@ class OpUse:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Node:
-    """One node of a training graph, compiled or only translated."""
-
-    op: str
-    kind: Kind
-    source: SourceLine | None
-    reason: Reason | None = None
-
-
-def translated(graph: CapturedGraph) -> list[Node]:
-    """The nodes of a captured graph as they would run. Translates it; compiles nothing."""
-    from relaxgrad.bridge.importer.translate import CannotTranslate, Options, translate
-
-    nodes = {node.name: node for node in graph.module.graph.nodes}
-    with torch_api.real_tensors():
-        try:
-            reports = translate(graph, Options()).nodes
-        except CannotTranslate as refusal:
-            calls = [n for n in nodes.values() if n.op == "call_function"]
-            return [Node(str(n.target), Kind.FALLBACK, source_of(n), refusal.reason) for n in calls]
-    return [Node(r.op, r.kind, source_of(nodes.get(r.node)), r.reason) for r in reports]
-
-
-def op_uses(nodes: Iterable[Node], trust: dict[str, Trust]) -> list[OpUse]:
+def op_uses(nodes: Iterable[NodeRecord], trust: dict[str, Trust]) -> list[OpUse]:
     """Nodes gathered by op and kind, unsupported and fallback first, then by calls. `trust`: by op, from the sweeps."""
-    groups: dict[tuple[str, Kind], list[Node]] = {}
+    groups: dict[tuple[str, Kind], list[NodeRecord]] = {}
     for node in nodes:
         groups.setdefault((node.op, node.kind), []).append(node)
     order = (Kind.UNSUPPORTED, Kind.FALLBACK, Kind.LIBRARY, Kind.NATIVE, Kind.METADATA)

@@ -42,12 +42,11 @@ class Records:
 
     def add(self, record: dict[str, Any]) -> None:
         """Appends one record."""
-        self._write(plain(record))
+        self._write(record)
 
     def _write(self, value: dict[str, Any]) -> None:
-        line = (json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n").encode()
         with self._lock:
-            os.write(self._file, line)
+            os.write(self._file, _line(value).encode())
 
     def close(self) -> None:
         os.close(self._file)
@@ -61,8 +60,16 @@ def forget(path: Path, drop: Callable[[dict[str, Any]], bool]) -> None:
     """Drops the records for which `drop` holds from a sweep's file, so that a run with `resume` checks them anew."""
     head, records = read_records(path)
     kept = [record for record in records if not drop(record)]
-    lines = (json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n" for value in (head, *kept))
-    write_text(path, "".join(lines))
+    write_records(path, head, kept)
+
+
+def write_records(path: Path, head: dict[str, Any], records: list[dict[str, Any]]) -> None:
+    """Writes a whole file of records, or none: for what is not measured but put together."""
+    write_text(path, "".join(_line(value) for value in (head, *records)))
+
+
+def _line(value: dict[str, Any]) -> str:
+    return json.dumps(plain(value), allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def _cut_to_whole_lines(path: Path) -> dict[str, Any] | None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from relaxgrad.bridge.kinds import Kind, Reason, ReasonKind, SourceLine, Trust
+from relaxgrad.bridge.schemas import NodeRecord
 from relaxgrad.coverage.blockers.finding import Level
-from relaxgrad.coverage.blockers.operators import Node, analyse, op_uses
+from relaxgrad.coverage.blockers.operators import analyse, op_uses
 
 LINE = SourceLine("model.py", 7, "x.qr()")
 REASON = Reason(ReasonKind.NO_CONVERTER, "aten.qr", "qr")
 NODES = [
-    Node("aten.add", Kind.NATIVE, SourceLine("model.py", 3)),
-    Node("aten.add", Kind.NATIVE, SourceLine("model.py", 3)),
-    Node("aten.add", Kind.NATIVE, None),
-    Node("aten.mm", Kind.LIBRARY, SourceLine("model.py", 5)),
-    Node("aten.view", Kind.METADATA, None),
-    Node("aten.qr", Kind.FALLBACK, LINE, REASON),
+    NodeRecord("n", "aten.add", Kind.NATIVE, SourceLine("model.py", 3)),
+    NodeRecord("n", "aten.add", Kind.NATIVE, SourceLine("model.py", 3)),
+    NodeRecord("n", "aten.add", Kind.NATIVE, None),
+    NodeRecord("n", "aten.mm", Kind.LIBRARY, SourceLine("model.py", 5)),
+    NodeRecord("n", "aten.view", Kind.METADATA, None),
+    NodeRecord("n", "aten.qr", Kind.FALLBACK, LINE, REASON),
 ]
 TRUST = {"aten.add": Trust.VERIFIED, "aten.mm": Trust.VERIFIED}
 
@@ -43,6 +44,6 @@ def test_verdicts_go_from_clear_to_blocks() -> None:
     clear = analyse(op_uses(NODES[:5], TRUST))
     assert (clear.level, clear.headline) == (Level.CLEAR, "all 5 calls of 3 ops are native, library or metadata")
     assert analyse(op_uses(NODES[:5], TRUST | {"aten.mm": Trust.WRONG})).level is Level.BLOCKS
-    refused = [*NODES, Node("aten.sort", Kind.UNSUPPORTED, None)]
+    refused = [*NODES, NodeRecord("n", "aten.sort", Kind.UNSUPPORTED, None)]
     assert analyse(op_uses(refused, TRUST)).level is Level.BLOCKS
     assert analyse([]).level is Level.BLOCKS

@@ -1,0 +1,22 @@
+"""What the Markdown pages share: templates, and text that stands in a table's cell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def templates() -> Environment:
+    """The templates of this folder. A name that is not given is an error; nothing is escaped: this is no HTML."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    folder = FileSystemLoader(Path(__file__).parent)
+    return Environment(loader=folder, undefined=StrictUndefined, keep_trailing_newline=True)
+
+
+def cell(text: str) -> str:
+    """`text` on one line, with nothing that ends a cell."""
+    return " ".join(text.replace("|", "\\|").split())

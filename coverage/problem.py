@@ -97,16 +97,26 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """`value` with every tensor in nested tuples, lists and dicts replaced by `function(tensor)`."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_tensors(item, function) for item in value))
-    if isinstance(value, (tuple, list)):
-        return type(value)(map_tensors(item, function) for item in value)
-    if isinstance(value, dict):
-        return {key: map_tensors(item, function) for key, item in value.items()}
-    return value
+    """`value` with every tensor in nested tuples, lists and dicts replaced by `function(tensor)`.
+
+    A tensor that occurs twice is mapped once: what was one tensor stays one.
+    """
+    mapped: dict[int, Tensor] = {}
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if id(value) not in mapped:
+                mapped[id(value)] = function(value)
+            return mapped[id(value)]
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*map(walk, value))
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(walk, value))
+        if isinstance(value, dict):
+            return {key: walk(item) for key, item in value.items()}
+        return value
+
+    return walk(value)
 
 
 def copy_tensors(value: Any, widen: bool = False) -> Any:
@@ -114,15 +124,12 @@ def copy_tensors(value: Any, widen: bool = False) -> Any:
 
     `widen`: floating point becomes float64 and complex complex128.
     """
-    copies: dict[int, Tensor] = {}
 
     def copy(tensor: Tensor) -> Tensor:
-        if id(tensor) not in copies:
-            new = tensor.detach().clone()  # keeps the strides of a dense tensor
-            if widen:
-                new = new.double() if new.is_floating_point() else new.to(torch.complex128) if new.is_complex() else new
-            copies[id(tensor)] = new.requires_grad_(tensor.requires_grad)
-        return copies[id(tensor)]
+        new = tensor.detach().clone()  # keeps the strides of a dense tensor
+        if widen:
+            new = new.double() if new.is_floating_point() else new.to(torch.complex128) if new.is_complex() else new
+        return new.requires_grad_(tensor.requires_grad)
 
     return map_tensors(value, copy)
 

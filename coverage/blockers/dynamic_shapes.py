@@ -54,7 +54,8 @@ def _tensors(problem: Problem) -> list[Tensor]:
 
 
 def _mapped(problem: Problem, function: Callable[[Tensor], Tensor]) -> Problem:
-    return replace(problem, args=map_tensors(problem.args, function), kwargs=map_tensors(problem.kwargs, function))
+    args, kwargs = map_tensors((problem.args, problem.kwargs), function)
+    return replace(problem, args=args, kwargs=kwargs)
 
 
 def schedule(problem: Problem) -> list[tuple[str, Problem]]:
@@ -87,17 +88,15 @@ def measure(build: Callable[[], Problem], seed: int) -> Finding:
     sizes = schedule(problem)
     numbers_["sizes"] = [name for name, _ in sizes]
     try:
-        wrong = _vary(build, sizes, numbers_, seed)
+        wrong, step = _vary(build, sizes, numbers_, seed)
+        level, headline = _verdict(numbers_, wrong)
+        if level is not Level.BLOCKS and numbers_["symbolic_graphs"]:
+            numbers_["penalty"] = _penalty(build, step, seed)
+            headline += f"; symbolic kernels take {numbers_['penalty']:.2f} times the static ones' step"
     except Exception as error:
-        finding = Finding(Blocker.DYNAMIC_SHAPES, Level.BLOCKS, f"a step of another size raised {describe(error)}")
-        finding.numbers, finding.evidence = numbers_, evidence
-        return finding
+        level, headline = Level.BLOCKS, f"a step of another size raised {describe(error)}"
     finally:
         torch_api.dynamo_reset()
-    level, headline = _verdict(numbers_, wrong)
-    if level is not Level.BLOCKS and numbers_["symbolic_graphs"]:
-        numbers_["penalty"] = _penalty(build, seed)
-        headline += f"; symbolic kernels take {numbers_['penalty']:.2f} times the static ones' step"
     return Finding(Blocker.DYNAMIC_SHAPES, level, headline, numbers_, evidence)
 
 
@@ -143,8 +142,12 @@ def _step(function: Any, problem: Problem, seed: int) -> Tensor:
 
 def _vary(
     build: Callable[[], Problem], sizes: list[tuple[str, Problem]], found: dict[str, Any], seed: int
-) -> list[str]:
-    """Steps through the sizes with one compiled function; the sizes whose loss is not eager's."""
+) -> tuple[list[str], Callable[[], bool]]:
+    """Steps through the sizes with one compiled function.
+
+    Returns the sizes whose loss is not eager's, and one more step of the last size, which tells whether symbolic
+    graphs ran in it and no static ones.
+    """
     problem, eager = build(), build()
     eager.module.load_state_dict(problem.module.state_dict())
     start = copy.deepcopy(problem.module.state_dict())
@@ -166,20 +169,27 @@ def _vary(
     found["data_dependent_ops"] = sorted(
         {r.op for g in graphs for r in g.reasons if r.kind.value == "data-dependent shape"}
     )
-    return wrong
+
+    def again() -> bool:
+        before = [g.runs for g in graphs]
+        _step(function, problem, seed)
+        ran = [g.symbolic for g, runs in zip(graphs, before, strict=True) if g.runs > runs]
+        return bool(ran) and all(ran)
+
+    return wrong, again
 
 
-def _penalty(build: Callable[[], Problem], seed: int) -> float:
-    """Step time with symbolic sizes over step time with static ones, at the same sizes, in one interleaved run."""
-    steps: dict[bool, Callable[[], Any]] = {}
-    torch_api.dynamo_reset()
+def _penalty(build: Callable[[], Problem], varied: Callable[[], bool], seed: int) -> float:
+    """Step time with symbolic sizes over step time with static ones, at the same sizes, in one interleaved run.
+
+    `varied`: a step of the function that saw many sizes, which Dynamo may answer with a static graph of this very size:
+    then another is compiled.
+    """
     with torch_api.quiet():
-        for dynamic in (False, True):
-            problem = build()
-            function = compile_on_tvm(_with_own_code(problem.step_function()), dynamic=dynamic)
-            steps[dynamic] = functools.partial(_step, function, problem, seed)
-            steps[dynamic]()
-            steps[dynamic]()
+        steps: dict[bool, Callable[[], Any]] = {False: _compiled_step(build(), seed, dynamic=False)}
+        steps[True] = varied if varied() else _compiled_step(build(), seed, dynamic=True)
+        for step in steps.values():
+            step()
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(ROUNDS):
         for dynamic, step in steps.items():
@@ -187,6 +197,14 @@ def _penalty(build: Callable[[], Problem], seed: int) -> float:
             step()
             seconds[dynamic].append(time.perf_counter() - start)
     return statistics.median(seconds[True]) / statistics.median(seconds[False])
+
+
+def _compiled_step(problem: Problem, seed: int, *, dynamic: bool) -> Callable[[], Any]:
+    """A step that is compiled: it ran once."""
+    function = compile_on_tvm(_with_own_code(problem.step_function()), dynamic=dynamic)
+    step = functools.partial(_step, function, problem, seed)
+    step()
+    return step
 
 
 def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:

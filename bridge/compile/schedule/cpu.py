@@ -27,6 +27,9 @@ from tvm.s_tir.schedule import ScheduleError
 LANES = 16
 #: Below this many elements a parallel loop costs more than it gives.
 PARALLEL_ELEMENTS = 1 << 15
+#: Loads in an expression from which on it is stored where a reader would repeat it: values that are read twice, each made
+#: of values that are read twice, would otherwise double the expression at every step.
+REPEATED_LOADS = 64
 #: Functions that are worth a temporary row instead of computing them once for each reader.
 _EXPENSIVE = ("tirx.exp", "tirx.tanh", "tirx.erf", "tirx.log", "tirx.sigmoid", "tirx.pow", "tirx.sin", "tirx.cos")
 
@@ -111,9 +114,24 @@ def _inline(sch: s_tir.Schedule, *, keep_expensive: bool) -> None:
             continue
         if keep_expensive and _calls_expensive(sch, block) and len(sch.get_consumers(block)) > 1:
             continue
+        if len(_loads(sch, block)) >= REPEATED_LOADS and _times_read(sch, block) > 1:
+            continue
         # Refused where the block writes an output or its reader cannot take it.
         with contextlib.suppress(ScheduleError):
             sch.compute_inline(block)
+
+
+def _loads(sch: s_tir.Schedule, block: Block) -> list[ir.TensorLoad]:
+    """The loads of a block's expression, each as often as it stands there."""
+    found: list[ir.TensorLoad] = []
+    tvm_ffi.structural_walk(sch.get(block).body, (ir.TensorLoad, found.append))
+    return found
+
+
+def _times_read(sch: s_tir.Schedule, block: Block) -> int:
+    """How often the readers' expressions have a block's result."""
+    buffer = sch.get(block).writes[0].source
+    return sum(load.source.same_as(buffer) for reader in sch.get_consumers(block) for load in _loads(sch, reader))
 
 
 def _calls_expensive(sch: s_tir.Schedule, block: Block) -> bool:

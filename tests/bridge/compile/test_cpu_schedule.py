@@ -35,6 +35,26 @@ def test_element_wise_chain_becomes_one_block(shape: tuple[int, ...]) -> None:
         assert "T.vectorized(T.int64(16))" in _text(kernel)
 
 
+def test_values_read_twice_over_and_over_do_not_double_the_expression() -> None:
+    x = torch.rand(4, 32)
+    steps = 60
+
+    def step(t: te.Tensor) -> te.Tensor:
+        return te.compute(t.shape, lambda *i: t(*i) * tirx.const(0.5, "float32") + t(*i) * t(*i), name="step")
+
+    def chain(t: te.Tensor) -> te.Tensor:
+        for _ in range(steps):  # 3 ** 60 loads if every value were put in the place of its readers
+            t = step(t)
+        return t
+
+    (y,), kernel = build(chain, x)
+    expected = x
+    for _ in range(steps):
+        expected = expected * 0.5 + expected * expected
+    torch.testing.assert_close(y, expected)
+    assert len(_text(kernel)) < 100_000
+
+
 @pytest.mark.parametrize("rows", [1, 6])
 @pytest.mark.parametrize("columns", [1, 3, 4, 16, 32, 50, 272])
 @pytest.mark.parametrize("which", ["softmax", "log_softmax"])

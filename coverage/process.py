@@ -2,7 +2,8 @@
 
 A task is a function `task(arguments: dict, emit: Callable[[dict], None]) -> dict` of JSON-able values. It is named, not
 passed: the worker (worker.py) imports it. Events reach the parent while the task runs; print of the user's
-code goes to the worker's own output, which is kept for the error message.
+code goes to the worker's own output, which is kept for the error message. `run_task` and `run_tasks` run a task to its
+end; a `Worker` stays and answers commands.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -64,62 +65,170 @@ def run_task(
     twice a second, past which they are killed. Never raises for what happens in the worker. The worker and its
     children are killed at the time limit and when this call is interrupted. POSIX only.
     """
-    start = time.monotonic()
-    read_end, write_end = os.pipe()
-    request = {"task": task, "arguments": arguments, "threads": threads, "events": write_end}
-    result: dict[str, Any] = {}
-    timed_out = threading.Event()
-    with tempfile.TemporaryFile("w+b") as output:
-        process = subprocess.Popen(
+    process = _Process({"task": task, "arguments": arguments, "session": False}, threads, memory=memory)
+    try:
+        process.end_of_commands()
+        return process.result(timeout, on_event, last=True)
+    finally:
+        process.end()
+
+
+class Worker:
+    """A worker that waits for commands: what several workers do in turn, each with a state of its own.
+
+    `session` ("package.module:function") names a function `session(arguments, emit) -> answer`, and
+    `answer(command: dict) -> dict` is called for each command; all values are JSON-able. Between commands the worker
+    is blocked on a pipe. `opened` says how `session` itself ended. Like `run_task`, it raises for nothing that happens
+    in the worker: once that died, or was killed at a time limit, every further `call` returns how it ended. A context
+    manager, whose end kills the worker and its children.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        arguments: dict[str, Any],
+        timeout: float,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        threads: int = 1,
+        environment: Mapping[str, str] | None = None,
+    ):
+        request = {"task": session, "arguments": arguments, "session": True}
+        self._process = _Process(request, threads, environment)
+        self._ended: Outcome | None = None
+        try:
+            self.opened = self._kept(self._process.result(timeout, on_event))
+        except BaseException:
+            self.close()
+            raise
+        if self.opened.state is not State.OK:  # there is nobody to answer
+            self._ended = self.opened
+
+    def call(
+        self, command: dict[str, Any], timeout: float, on_event: Callable[[dict[str, Any]], None] | None = None
+    ) -> Outcome:
+        """Sends one command and waits for the answer, at most `timeout` seconds; then the worker is killed."""
+        if self._ended is not None:
+            return self._ended
+        self._process.send(command)
+        return self._kept(self._process.result(timeout, on_event))
+
+    def close(self) -> None:
+        """Kills the worker and its children."""
+        self._process.end()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _kept(self, outcome: Outcome) -> Outcome:
+        if outcome.state in (State.CRASHED, State.TIMEOUT, State.OUT_OF_MEMORY):
+            self._ended = outcome
+        return outcome
+
+
+class _Process:
+    """A worker process: requests and commands go in as lines of JSON, events and results come out as such."""
+
+    def __init__(
+        self,
+        request: dict[str, Any],
+        threads: int,
+        environment: Mapping[str, str] | None = None,
+        memory: int | None = None,
+    ):
+        self._start = time.monotonic()
+        self._memory = memory
+        self._over, self._done = threading.Event(), threading.Event()
+        self._output = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - closed in end()
+        read_end, write_end = os.pipe()
+        self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "relaxgrad.coverage.worker"],  # -P: nothing in this folder shadows a module
             stdin=subprocess.PIPE,
-            stdout=output,
+            stdout=self._output,
             stderr=subprocess.STDOUT,
             pass_fds=(write_end,),
-            env=_environment(threads),
+            env=_environment(threads) | dict(environment or {}),
             start_new_session=True,
         )
+        _running.add(self._process)
         os.close(write_end)
-        _running.add(process)
+        self._events = os.fdopen(read_end, "r", encoding="utf-8")
+        if memory is not None:
+            guard = threading.Thread(target=_guard, args=(self._process, memory, self._over, self._done), daemon=True)
+            guard.start()
+        self.send(request | {"threads": threads, "events": write_end})
+
+    def send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:  # it died; its exit code and output say why
+            return
+
+    def end_of_commands(self) -> None:
+        """No command follows the request."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def result(self, timeout: float, on_event: Callable[[dict[str, Any]], None] | None, last: bool = False) -> Outcome:
+        """Passes events on until the result of the request or command is there, or the process ends.
+
+        `last`: the process ends after this result, and its end is waited for.
+        """
+        start = self._start if last else time.monotonic()
+        timed_out = threading.Event()
 
         def stop() -> None:
             timed_out.set()
-            _kill(process)
+            _kill(self._process)
 
         timer = threading.Timer(timeout, stop)
         timer.start()
-        over = threading.Event()
-        done = threading.Event()
-        if memory is not None:
-            threading.Thread(target=_guard, args=(process, memory, over, done), daemon=True).start()
+        result: dict[str, Any] = {}
         try:
-            _send(process, request)
-            with os.fdopen(read_end, "r", encoding="utf-8") as events:
-                for line in events:
-                    event = json.loads(line)
-                    if event.get("event") == "result":
-                        result = event
-                        break  # a child that the user's code forked may hold the pipe open
-                    elif on_event is not None:
-                        on_event(event)
-            process.wait()
+            while (line := self._events.readline()).endswith("\n"):
+                event = json.loads(line)
+                if event.get("event") == "result":
+                    result = event
+                    break  # a child that the user's code forked may hold the pipe open
+                elif on_event is not None:
+                    on_event(event)
+            if last or not result:
+                self._process.wait()
         finally:
             timer.cancel()
-            done.set()
-            _kill(process)
-            _running.discard(process)
-        output.seek(0)
-        printed = output.read().decode(errors="replace")[-8000:]
-    seconds = time.monotonic() - start
-    if result:
-        state = State(result["state"])
-        return Outcome(state, result["value"], result["message"], result["traceback"], printed, seconds)
-    if over.is_set():
-        message = f"the worker used more than {(memory or 0) / 2**30:.1f} GiB of memory"
-        return Outcome(State.OUT_OF_MEMORY, None, message, "", printed, seconds)
-    if timed_out.is_set():
-        return Outcome(State.TIMEOUT, None, f"no result within {timeout:.0f} s", "", printed, seconds)
-    return Outcome(State.CRASHED, None, _death(process.returncode, printed), "", printed, seconds)
+            if last or not result:
+                _kill(self._process)
+        seconds = time.monotonic() - start
+        printed = self._printed()
+        if result:
+            state = State(result["state"])
+            return Outcome(state, result["value"], result["message"], result["traceback"], printed, seconds)
+        if self._over.is_set():
+            message = f"the worker used more than {(self._memory or 0) / 2**30:.1f} GiB of memory"
+            return Outcome(State.OUT_OF_MEMORY, None, message, "", printed, seconds)
+        if timed_out.is_set():
+            return Outcome(State.TIMEOUT, None, f"no result within {timeout:.0f} s", "", printed, seconds)
+        return Outcome(State.CRASHED, None, _death(self._process.returncode, printed), "", printed, seconds)
+
+    def end(self) -> None:
+        """Kills what is left of the process and its children. May be called twice."""
+        self._done.set()
+        _kill(self._process)
+        _running.discard(self._process)
+        self.end_of_commands()
+        self._events.close()
+        self._output.close()
+
+    def _printed(self) -> str:
+        """The end of what the worker printed. The file's position is shared with the worker: it is left alone."""
+        handle = self._output.fileno()
+        size = os.fstat(handle).st_size
+        return os.pread(handle, 8000, max(size - 8000, 0)).decode(errors="replace")
 
 
 def run_tasks(
@@ -184,15 +293,6 @@ def stop_workers() -> None:
 
 def _environment(threads: int) -> dict[str, str]:
     return dict(os.environ) | dict.fromkeys(STEADY_THREADS, str(threads)) | {"PYTHONFAULTHANDLER": "1"}
-
-
-def _send(process: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(json.dumps(request).encode())
-        process.stdin.close()
-    except BrokenPipeError:  # it died at start; its exit code and output say why
-        return
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

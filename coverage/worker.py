@@ -1,4 +1,7 @@
-"""The worker's side of process.py: `python -m relaxgrad.coverage.worker`, request on stdin, events on a pipe."""
+"""The worker's side of process.py: `python -m relaxgrad.coverage.worker`, JSON lines on stdin, events on a pipe.
+
+The first line is the request. A session then answers one command a line until the pipe is closed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import json
 import os
 import sys
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
 from relaxgrad.bridge.errors import UserError
 
@@ -15,25 +19,46 @@ from .process import State
 
 
 def main() -> None:
-    """Runs the one task of the request and writes its result as the last event."""
-    request = json.loads(sys.stdin.buffer.read())
-    sys.stdin = open(os.devnull)  # noqa: SIM115 - the user's code reads nothing, for the rest of the process
+    """Runs the one task of the request, or opens its session and answers commands; each result is an event."""
+    commands = _take_stdin()
+    request = json.loads(commands.readline())
     with os.fdopen(request["events"], "w", encoding="utf-8", buffering=1) as events:
 
         def emit(event: dict[str, Any]) -> None:
             events.write(json.dumps(event) + "\n")
 
-        emit({"event": "result", **_run(request, emit)})
+        opened = _guarded(lambda: _start(request, emit))
+        if not request["session"]:
+            emit({"event": "result", **opened})
+            return
+        answer = opened["value"]
+        emit({"event": "result", **opened, "value": None})
+        for line in commands:
+            command = json.loads(line)
+            emit({"event": "result", **_guarded(lambda: answer(command))})  # noqa: B023 - called at once
 
 
-def _run(request: dict[str, Any], emit: Any) -> dict[str, Any]:
+def _take_stdin() -> BinaryIO:
+    """The pipe from the parent. The user's code, and what it starts, read nothing in its place."""
+    pipe = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return pipe
+
+
+def _start(request: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> Any:
+    import torch
+
+    torch.set_num_threads(request["threads"])
+    module, _, function = request["task"].partition(":")
+    return getattr(importlib.import_module(module), function)(request["arguments"], emit)
+
+
+def _guarded(run: Callable[[], Any]) -> dict[str, Any]:
     result: dict[str, Any] = {"state": State.OK, "value": None, "message": "", "traceback": ""}
     try:
-        import torch
-
-        torch.set_num_threads(request["threads"])
-        module, _, function = request["task"].partition(":")
-        result["value"] = getattr(importlib.import_module(module), function)(request["arguments"], emit)
+        result["value"] = run()
     except UserError as error:
         result |= {"state": State.USER_ERROR, "message": str(error), "traceback": traceback.format_exc()}
     except Exception as error:

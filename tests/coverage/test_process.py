@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relaxgrad.coverage.process import State, run_task, run_tasks
+from relaxgrad.coverage.process import State, Worker, run_task, run_tasks
 
 TASKS = """\
 import os, subprocess, sys, time
@@ -45,6 +45,29 @@ def fork(arguments, emit):
 
 def pick(arguments, emit):
     return globals()[arguments["do"]](arguments, emit)
+
+def counter(arguments, emit):
+    count = arguments["start"]
+    def answer(command):
+        nonlocal count
+        if command.get("do") == "error":
+            raise UserError("not this")
+        if command.get("do") == "abort":
+            os.abort()
+        if command.get("do") == "hang":
+            time.sleep(1000)
+        if command.get("do") == "pid":
+            return {"pid": os.getpid()}
+        if command.get("do") == "read":
+            child = subprocess.run([sys.executable, "-c", "print(input())"], capture_output=True, text=True)
+            return {"read": sys.stdin.read(), "child": child.stdout}
+        emit({"event": "adding", "number": command["add"]})
+        count += command["add"]
+        return {"count": count, "said": os.environ.get("SAID_TO_IT")}
+    return answer
+
+def no_session(arguments, emit):
+    raise UserError("no session")
 """
 
 
@@ -124,3 +147,73 @@ def test_several_tasks_keep_their_order(jobs: int) -> None:
     assert [o.state for o in outcomes] == [State.OK, State.CRASHED, State.OK]
     assert [o.value["x"] for o in outcomes if o.value] == [2, 6]
     assert sorted(done) == [0, 1, 2]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Workers that wait for commands
+
+
+def session(name: str = "counter", timeout: float = 60.0, **options: Any) -> Worker:
+    return Worker(f"tasks_of_the_test:{name}", {"start": 10}, timeout, **options)
+
+
+def test_a_worker_keeps_its_state_between_commands() -> None:
+    events: list[dict[str, Any]] = []
+    with session(environment={"SAID_TO_IT": "yes"}) as worker:
+        assert worker.opened.state is State.OK
+        assert worker.call({"add": 1}, 60.0).value == {"count": 11, "said": "yes"}
+        outcome = worker.call({"add": 5}, 60.0, events.append)
+        assert outcome.value == {"count": 16, "said": "yes"}
+        assert events == [{"event": "adding", "number": 5}]
+        pid = worker.call({"do": "pid"}, 60.0).value["pid"]  # type: ignore[index]
+    assert gone(pid)
+
+
+def test_a_worker_outlives_an_error_in_an_answer() -> None:
+    with session() as worker:
+        failed = worker.call({"do": "error"}, 60.0)
+        assert (failed.state, failed.message) == (State.USER_ERROR, "not this")
+        assert worker.call({"add": 1}, 60.0).value == {"count": 11, "said": None}
+
+
+def test_a_waiting_worker_uses_no_cpu_and_sleeps_on_its_pipe() -> None:
+    with session() as worker:
+        pid = worker.call({"do": "pid"}, 60.0).value["pid"]  # type: ignore[index]
+        before = cpu_ticks(pid)
+        time.sleep(0.5)
+        assert cpu_ticks(pid) - before <= 1
+        assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+def cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_the_users_code_in_a_session_reads_none_of_the_commands() -> None:
+    with session() as worker:
+        assert worker.call({"do": "read"}, 60.0).value == {"read": "", "child": ""}
+        assert worker.call({"add": 1}, 60.0).state is State.OK
+
+
+def test_a_dead_worker_says_so_at_every_call() -> None:
+    with session() as worker:
+        first = worker.call({"do": "abort"}, 60.0)
+        assert first.state is State.CRASHED
+        assert "SIGABRT in answer at" in first.message
+        assert worker.call({"add": 1}, 60.0) is first
+
+
+def test_a_worker_that_does_not_answer_is_killed() -> None:
+    with session() as worker:
+        pid = worker.call({"do": "pid"}, 60.0).value["pid"]  # type: ignore[index]
+        outcome = worker.call({"do": "hang"}, 1.0)
+        assert (outcome.state, outcome.message) == (State.TIMEOUT, "no result within 1 s")
+        assert gone(pid)
+        assert worker.call({"add": 1}, 60.0).state is State.TIMEOUT
+
+
+def test_a_session_that_does_not_open() -> None:
+    with session("no_session") as worker:
+        assert (worker.opened.state, worker.opened.message) == (State.USER_ERROR, "no session")
+        assert worker.call({"add": 1}, 60.0) is worker.opened

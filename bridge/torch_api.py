@@ -56,6 +56,8 @@ NAMES: dict[str, Name] = {
     "dynamo_config": Name("torch._dynamo:config", "Dynamo's options"),
     "functorch_config": Name("torch._functorch:config", "AOTAutograd's options, for retain_graph"),
     "counters": Name("torch._dynamo.utils:counters", "counting graphs and graph breaks"),
+    "compile_seconds": Name("torch._dynamo.utils:compilation_time_metrics", "the time inside of TorchInductor"),
+    "inductor": Name("torch._inductor.compile_fx", "the time inside of TorchInductor"),
     "explain": Name("torch._dynamo:explain", "graph breaks with their lines, and guards"),
     "export_joint": Name(
         "torch._functorch.aot_autograd:aot_export_joint_with_descriptors", "capturing the joint graph"
@@ -264,6 +266,19 @@ def explain(
 def dynamo_clear_counters() -> None:
     """Sets Dynamo's counters to zero."""
     private("counters").clear()
+
+
+def load_inductor() -> None:
+    """Imports TorchInductor, which torch does at the first compilation."""
+    private("inductor")
+
+
+def compile_seconds() -> dict[str, float]:
+    """Wall time by what Dynamo and its backends time of a compilation, since the process began; parts are in wholes.
+
+    `["compile_fx_inner"]` is what TorchInductor takes for its own part: from AOTAutograd's graphs to loaded code.
+    """
+    return {part: sum(times) for part, times in private("compile_seconds").items()}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ the name's key in `torch_api.NAMES`.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -174,6 +175,22 @@ def _counters(api: Any) -> str:
     count = api.dynamo_counters().get("stats", {}).get("unique_graphs", 0)
     _expect(count == 1, f"{count} graphs counted, not 1")
     return "graphs counted"
+
+
+@probe("compile_seconds")
+def _compile_seconds(api: Any) -> str:
+    api.private("compile_seconds").clear()
+    _trace(api)
+    seconds = api.compile_seconds()
+    _expect(sum(seconds.values()) > 0, f"no time of a compilation among {sorted(seconds)}")
+    return f"a compilation timed in {len(seconds)} parts"
+
+
+@probe("inductor")
+def _inductor(api: Any) -> str:
+    source = inspect.getsource(api.private("inductor").compile_fx_inner)
+    _expect("dynamo_timed(" in source and '"compile_fx_inner"' in source, "compile_fx_inner is not timed by its name")
+    return "TorchInductor times its part"
 
 
 @probe("explain")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO

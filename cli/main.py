@@ -15,7 +15,7 @@ import typer
 
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
-from . import audit, capture, doctor, report, train
+from . import audit, bench, capture, doctor, report, train
 
 app = typer.Typer(
     name="relaxgrad",
@@ -28,6 +28,7 @@ app.command("train")(train.command)
 app.command("capture")(capture.command)
 app.command("doctor")(doctor.command)
 app.command("audit")(audit.command)
+app.command("bench")(bench.command)
 app.add_typer(report.app, name="report")
 
 

@@ -1,0 +1,100 @@
+"""The contenders: how each compiles a training step, and what it tells of its compilation. In a worker's process."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from relaxgrad.bridge import torch_api
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.bridge.kinds import Kind
+from relaxgrad.bridge.schemas import GraphRecord
+
+from .names import BUILT_IN, DYNAMIC, EAGER, INDUCTOR, RELAXGRAD
+
+
+class Contender:
+    """One way to run a training step. `name`: RELAXGRAD, DYNAMIC, or one that `parse_against` takes."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.dynamic = True if name == DYNAMIC else None  # None: torch's own default
+        self.graphs: list[GraphRecord] = []  # of relaxgrad
+
+    @property
+    def compiles(self) -> bool:
+        return self.name != EAGER
+
+    def load(self) -> None:
+        """Imports all that a compilation imports, and compiles a function of one line, forward and backward.
+
+        What a compiler does once in a process, or once on a machine (looking for vector instructions, preparing
+        headers), happens here and not in the first step of a model. Raises UserError for a backend that is not there.
+        """
+        if not self.compiles:
+            return
+        if self.name == INDUCTOR:
+            torch_api.load_inductor()
+        x = torch.ones(8, requires_grad=True)
+        self.compile(_square_sum)(x).backward()
+        torch_api.dynamo_reset()
+        torch_api.dynamo_clear_counters()
+
+    def compile(self, function: Any) -> Callable[..., Any]:
+        """`function` (a module or a function) as this contender runs it."""
+        if not self.compiles:
+            return function  # type: ignore[no-any-return]
+        if self.name in (RELAXGRAD, DYNAMIC):
+            from relaxgrad.bridge import backend
+
+            compiled: Callable[..., Any] = backend.compile(function, dynamic=self.dynamic)
+            return compiled
+        module, colon, attribute = self.name.partition(":")
+        if colon:
+            return torch.compile(function, backend=getattr(importlib.import_module(module), attribute))
+        if self.name not in torch.compiler.list_backends(exclude_tags=()):
+            known = ", ".join(sorted({*BUILT_IN, *torch.compiler.list_backends()} - {RELAXGRAD}))
+            raise UserError(f"--against {self.name}: torch.compile has no such backend; known: {known}")
+        return torch.compile(function, backend=self.name)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """While open, `graphs` gets what relaxgrad compiles."""
+        if self.name not in (RELAXGRAD, DYNAMIC):
+            yield
+            return
+        from relaxgrad.bridge import backend
+
+        with backend.record_graphs() as graphs:
+            self.graphs = graphs
+            yield
+
+    def did_nothing(self) -> str:
+        """Why a step that ran is none of relaxgrad's: no graph of it ran on TVM. Empty where one did."""
+        if self.name not in (RELAXGRAD, DYNAMIC):
+            return ""
+        if any(g.runs and (g.calls.get(Kind.NATIVE) or g.calls.get(Kind.LIBRARY)) for g in self.graphs):
+            return ""
+        reasons = [str(reason) for graph in self.graphs for reason in graph.reasons]
+        reasons += [f"graph break: {reason.splitlines()[0]}" for reason in _breaks()]
+        return "no graph was compiled and run by relaxgrad" + (f": {reasons[0]}" if reasons else "")
+
+    def backend_seconds(self) -> float | None:
+        """The backend's own share of all compilations of this process so far; None where nothing tells it."""
+        if self.name in (RELAXGRAD, DYNAMIC):
+            return sum(sum(graph.seconds.values()) for graph in self.graphs)
+        if self.name == INDUCTOR:
+            return torch_api.compile_seconds().get("compile_fx_inner", 0.0)
+        return None
+
+
+def _breaks() -> dict[str, int]:
+    return torch_api.dynamo_counters().get("graph_break", {})
+
+
+def _square_sum(x: torch.Tensor) -> torch.Tensor:
+    return (x * x).sum()

@@ -1,0 +1,114 @@
+"""Where a step's time goes, and how far that is from what the machine can do: a roofline.
+
+Note [Share of the limit]
+The limit of a step is the time of its library kernels (GEMM, convolution, attention, random numbers), as they ran,
+plus the bytes of everything else over the bandwidth of a large copy: no arithmetic but the library's, no time between
+kernels. `share` is that over the time of the step. Bytes are those of arguments and results, each once. A kernel whose
+data lie in a cache, or that reads a few rows of a table, is faster than its bytes over the bandwidth; `share_capped`
+counts no kernel for more than the time it took, so it is at most 1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from relaxgrad.bridge.kinds import Kind
+from relaxgrad.bridge.runtime.profile import KernelTime, profile_kernels
+
+COPY_BYTES = 2**28  # of each of the two tensors; no cache holds it
+GEMM_SIZE = 1024
+NEAR = 0.8  # of the copy's bandwidth, from which a kernel counts as near it
+
+
+def copy_rate() -> float:
+    """Bytes a second, read and written together, of a copy out of cache, with the threads of this process."""
+    source, target = torch.ones(COPY_BYTES // 4), torch.zeros(COPY_BYTES // 4)
+    return 2 * COPY_BYTES / _fastest(lambda: target.copy_(source))
+
+
+def gemm_rate() -> float:
+    """Operations a second of a square float32 matrix product, with the threads of this process."""
+    a, b = torch.randn(GEMM_SIZE, GEMM_SIZE), torch.randn(GEMM_SIZE, GEMM_SIZE)
+    return 2 * GEMM_SIZE**3 / _fastest(lambda: torch.mm(a, b))
+
+
+def _fastest(run: Callable[[], Any], times: int = 7) -> float:
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def profile_step(step: Callable[[], Any], steps: int, median: float) -> dict[str, Any]:
+    """The profile of a compiled step over `steps` steps; `median`: seconds of a step without the profiler."""
+    step()
+    with profile_kernels() as times:
+        for _ in range(steps):
+            step()
+    return analyse(times, steps, median, copy_rate(), gemm_rate(), torch.get_num_threads())
+
+
+def analyse(
+    times: list[KernelTime], steps: int, median: float, copy: float, gemm: float, threads: int
+) -> dict[str, Any]:
+    """The profile as plain data: times in seconds a step, rates in bytes and operations a second."""
+    rows = sorted((_row(t, steps, copy, gemm) for t in times), key=lambda row: -row["seconds"])
+    by_kind = {kind: _total([r for r in rows if r["kind"] == kind]) for kind in dict.fromkeys(r["kind"] for r in rows)}
+    library = sum(r["seconds"] for r in rows if r["kind"] == Kind.LIBRARY)
+    rest = [r for r in rows if r["kind"] != Kind.LIBRARY]
+    at_copy_rate = sum(r["bytes"] for r in rest) / copy
+    capped = sum(min(r["seconds"], r["bytes"] / copy) for r in rest)
+    native = [r for r in rows if r["kind"] == Kind.NATIVE]
+    native_seconds = sum(r["seconds"] for r in native)
+    in_kernels = sum(r["seconds"] for r in rows)
+    return {
+        "steps": steps,
+        "threads": threads,
+        "step_seconds": median,
+        "copy_rate": copy,
+        "gemm_rate": gemm,
+        "kernels": rows,
+        "by_kind": by_kind,
+        "outside_kernels": median - in_kernels,  # Python, Dynamo's guards, allocation; the profiler's 1 us a call less
+        "limit_seconds": library + at_copy_rate,
+        "share_of_limit": (library + at_copy_rate) / median,
+        "share_of_limit_capped": (library + capped) / median,
+        "native_share_of_copy": _weighted(native, copy) if native_seconds else None,
+        "native_time_near_copy": (
+            sum(r["seconds"] for r in native if r["bytes"] >= NEAR * copy * r["seconds"]) / native_seconds
+            if native_seconds
+            else None
+        ),
+    }
+
+
+def _weighted(rows: list[dict[str, Any]], copy: float) -> float:
+    """Share of the copy's bandwidth, no kernel counted above it, weighted by time."""
+    seconds: float = sum(r["seconds"] for r in rows)
+    return sum(min(r["seconds"], r["bytes"] / copy) for r in rows) / seconds
+
+
+def _row(entry: KernelTime, steps: int, copy: float, gemm: float) -> dict[str, Any]:
+    seconds, size, flops = (value / steps for value in (entry.seconds, entry.bytes, entry.flops))
+    return {
+        "graph": entry.graph,
+        "name": entry.name,
+        "kind": entry.kind.value,
+        "calls": entry.calls / steps,
+        "seconds": seconds,
+        "bytes": size,
+        "flops": flops,
+        "share_of_copy": size / seconds / copy if seconds else None,
+        "share_of_gemm": flops / seconds / gemm if flops and seconds else None,
+    }
+
+
+def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    keys = ("calls", "seconds", "bytes", "flops")
+    return {key: sum(row[key] for row in rows) for key in keys}

@@ -1,0 +1,143 @@
+"""What a benchmark finds out: plain data, a schema number, JSON. Imports no torch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from relaxgrad.coverage.timing import summarize
+from relaxgrad.coverage.train_record import Judgement
+
+SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
+
+
+class Status(StrEnum):
+    """What became of one contender."""
+
+    TIMED = "timed"
+    WRONG = "wrong"  # its first step is not eager's; it was never timed
+    FAILED = "failed"  # it did not compile, crashed, or took too long
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is measured. What two runs must share for their ratios to be compared."""
+
+    against: tuple[str, ...] = ("inductor", "eager")
+    threads: int = 1
+    protocol: str = "fwd_bwd"  # or "step"
+    dynamic: bool = False
+    rounds: int = 15
+    warm_up: int = 3
+    malloc: str = "system"  # or "tuned"
+    seed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Start:
+    """The first step of a model in a fresh process. Times in seconds, memory in bytes."""
+
+    loading: float  # imports, and a function of one line compiled before: what a process pays once
+    first: float  # the first step: tracing, compiling, running
+    backend: float | None  # of it, the backend's own share; None for eager and where it is not told
+    memory: int | None  # highest resident memory of it over the baseline, what the compiler needs included
+
+
+@dataclass
+class Step:
+    """Wall time of a step over the measured rounds, in seconds."""
+
+    rounds: list[float]  # a round's steps on average
+    steps: int  # timed in each round
+    median: float
+    spread: float | None  # interquartile range; None below 4 rounds
+    cpu: float  # CPU time over wall time, of all threads: well below the number of threads, something disturbed
+    page_faults: float  # minor ones, a step
+
+
+@dataclass
+class ContenderRecord:
+    """What was found about one contender on one model."""
+
+    name: str
+    status: Status = Status.FAILED
+    reason: str = ""  # one line, for all but TIMED
+    cold: Start | None = None  # caches off
+    warm: Start | None = None  # a second process on the cache that another one filled
+    warm_reason: str = ""  # why there is none
+    judged: dict[str, Judgement] = field(default_factory=dict)  # loss, gradients, buffers, parameters -> judgement
+    step: Step | None = None
+    memory: int | None = None  # bytes: highest resident memory of the steps after the first, over the baseline
+    warm_memory: int | None = None  # the same in the process with the warm cache, which has compiled nothing
+    graphs: int = 0  # that Dynamo made, forward and backward together as one
+    graph_breaks: dict[str, int] = field(default_factory=dict)  # first line of Dynamo's reason -> count
+    recompiles: int = 0  # graphs that Dynamo made after the first step
+    optimizer: str = ""  # how the optimizer's step ran, under the protocol "step"
+    calls: dict[str, int] = field(default_factory=dict)  # relaxgrad: nodes of all graphs by kind
+    fallbacks: list[str] = field(default_factory=list)  # relaxgrad: why ops ran in ATen
+
+
+@dataclass
+class Ratio:
+    """How many times as long another contender's step takes: above 1, relaxgrad is faster."""
+
+    of_medians: float
+    median: float  # of the ratios of single rounds
+    spread: float | None  # interquartile range of these; None below 4 rounds
+    rounds: int
+
+
+@dataclass
+class ModelRecord:
+    """One model under one setting of malloc."""
+
+    model: str
+    malloc: str
+    reason: str = ""  # one line, where nothing could be measured
+    user_error: bool = False  # the model itself is wrong
+    parameters: int = 0
+    protocol: str = ""  # in words
+    contenders: dict[str, ContenderRecord] = field(default_factory=dict)
+    ratios: dict[str, Ratio] = field(default_factory=dict)  # other contender -> ratio to relaxgrad
+    profile: dict[str, Any] | None = None  # see profile.py
+    profile_reason: str = ""  # why there is none, where one was asked for
+    seconds: float = 0.0  # the whole measurement
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def step_of(rounds: Sequence[dict[str, Any]]) -> Step:
+    """The Step of the measured turns of one contender; each has the seconds, cpu seconds and page faults of its steps.
+
+    All turns have the same number of steps.
+    """
+    means = [statistics.fmean(turn["seconds"]) for turn in rounds]
+    timing = summarize(means, warm_up=0)
+    steps = len(rounds[0]["seconds"])
+    wall = sum(sum(turn["seconds"]) for turn in rounds)
+    return Step(
+        rounds=means,
+        steps=steps,
+        median=statistics.median(means),
+        spread=timing.spread,
+        cpu=sum(turn["cpu"] for turn in rounds) / wall if wall else 0.0,
+        page_faults=sum(turn["page_faults"] for turn in rounds) / (steps * len(rounds)),
+    )
+
+
+def ratio_of(other: Step, own: Step) -> Ratio:
+    """`other` over `own`, round by round: both ran in the same moments of the machine."""
+    pairs = [a / b for a, b in zip(other.rounds, own.rounds, strict=True)]
+    return Ratio(other.median / own.median, statistics.median(pairs), summarize(pairs, warm_up=0).spread, len(pairs))
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """None for no values."""
+    return statistics.geometric_mean(values) if values else None

@@ -1,0 +1,113 @@
+"""The judge's worker: eager's first step and its float64 reference, and every contender's first step held against them.
+
+The judgement is that of `relaxgrad train` (coverage/numbers.py). The parameters after an optimizer step are judged
+against AdamW on the contender's own gradients: AdamW divides a gradient by its size, so where a gradient is noise the
+update of eager is noise as well, and tells nothing of the optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.coverage import numbers
+from relaxgrad.coverage.models import describe, load_problem
+from relaxgrad.coverage.problem import Problem
+from relaxgrad.coverage.train_record import Judgement
+from relaxgrad.coverage.training import LEARNING_RATE
+
+from .session import load_like, start_of
+
+Emit = Callable[[dict[str, Any]], None]
+Named = Mapping[str, Tensor | None]
+
+
+def session(arguments: dict[str, Any], emit: Emit) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Arguments: model, seed, and `start`: the file to leave the problem's parameters, buffers and inputs in.
+
+    The session answers {"do": "parameters"} with their number, and {"do": "judge", "values": file} with a Judgement of
+    loss, gradients, buffers and parameters. Raises UserError for a model that does not run in eager.
+    """
+    judge = _Judge(arguments["model"], arguments["seed"], Path(arguments["start"]))
+    commands = {"parameters": judge.parameters, "judge": judge.judge}
+    return lambda command: commands[command["do"]](command)
+
+
+class _Judge:
+    def __init__(self, model: str, seed: int, start: Path):
+        problem = load_problem(model, seed)
+        self.count = problem.parameter_count()
+        self.state = {name: p.detach().clone() for name, p in problem.named_parameters().items()}
+        self.buffers = {name: b.detach().clone() for name, b in problem.module.named_buffers()}
+        torch.save(start_of(problem), start)
+        self.eager = _eager_step(model, problem, seed)
+        self.reference = numbers.float64_step(load_like(model, seed, start), seed)
+
+    def parameters(self, command: dict[str, Any]) -> dict[str, Any]:
+        return {"parameters": self.count}
+
+    def judge(self, command: dict[str, Any]) -> dict[str, Any]:
+        found = torch.load(command["values"])
+        eager, reference = self.eager, self.reference
+        judged = {
+            "loss": judgement({"loss": reference.loss}, {"loss": eager.loss}, {"loss": found["loss"]}),
+            "gradients": judgement(reference.gradients, eager.gradients, found["gradients"]),
+        }
+        changed = [
+            n for n, b in self.buffers.items() if not (_same(eager.buffers[n], b) and _same(found["buffers"][n], b))
+        ]
+        pick: Callable[[dict[str, Tensor]], Named] = lambda all_of_them: {n: all_of_them[n] for n in changed}  # noqa: E731
+        judged["buffers"] = judgement(pick(reference.buffers), pick(eager.buffers), pick(found["buffers"]))
+        if "parameters" in found:
+            judged["parameters"] = self._judge_update(found["gradients"], found["parameters"])
+        return {name: vars(verdict) for name, verdict in judged.items()}
+
+    def _judge_update(self, gradients: Named, result: Named) -> Judgement:
+        reference, eager = (_adamw(self.state, gradients, dtype) for dtype in (torch.float64, torch.float32))
+        told = [n for n, p in eager.items() if p.numel() and bool(p.any())]  # zeros against zeros tell nothing
+        return judgement({n: reference[n] for n in told}, {n: eager[n] for n in told}, {n: result.get(n) for n in told})
+
+
+def _eager_step(model: str, problem: Problem, seed: int) -> numbers.StepValues:
+    torch.manual_seed(seed)
+    try:
+        loss = problem.loss(problem.module(*problem.args, **problem.kwargs))
+        loss.backward()
+    except Exception as error:
+        raise UserError(f"{model}: a step in eager raised {describe(error)}") from error
+    return numbers.step_values(problem, loss)
+
+
+def _adamw(start: Mapping[str, Tensor], gradients: Named, widest: torch.dtype) -> dict[str, Tensor]:
+    """The parameters after one AdamW step from `start`; float32 ones computed in `widest`."""
+    parameters = {}
+    for name, value in start.items():
+        parameter = torch.nn.Parameter(value.to(widest if value.dtype == torch.float32 else value.dtype, copy=True))
+        gradient = gradients.get(name)
+        parameter.grad = None if gradient is None else gradient.to(parameter.dtype, copy=True)
+        parameters[name] = parameter
+    torch.optim.AdamW(parameters.values(), lr=LEARNING_RATE).step()
+    return {name: p.detach() for name, p in parameters.items()}
+
+
+def judgement(reference: Named, eager: Named, result: Named) -> Judgement:
+    """A set of named tensors judged by the float64 rule."""
+    comparisons = numbers.compare_all(reference, eager, result)
+    compared = [c for c in comparisons if not c.passed or eager[c.name] is not None]
+    worst = numbers.worst(compared)
+    return Judgement(
+        compared=len(compared),
+        failed=[str(c) for c in compared if not c.passed],
+        missing=[c.name for c in compared if c.verdict is numbers.Verdict.MISSING],
+        worst=worst.to_json() if worst else None,
+        worst_ratio=worst.ratio if worst else None,
+    )
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))

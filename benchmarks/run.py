@@ -1,0 +1,278 @@
+"""One model, every contender: right first, then timed in turns. The parent's side; it imports no torch.
+
+Note [The protocol of a benchmark]
+- A worker process for each contender, with the same parameters, inputs and random state, and the same environment.
+  Exactly one runs at any time; the others are blocked on a pipe.
+- Cold: caches off, in an empty cache folder. A process first imports what it needs and compiles a function of one line;
+  that is `loading`. Then the first step of the model is timed, and with it the backend's own share.
+- Warm: one process fills a cache folder, and the first step of another on the same folder is timed.
+- The first step of every contender, cold and warm, is judged by the float64 rule. One that is wrong is not timed.
+- Turns A B A B ...: a step that is not timed (the others have taken the caches), then so many timed ones as make a turn
+  of TURN seconds for the slowest contender, the same number for all. Warm-up rounds are left out. The value of a round
+  is the mean of its steps; reported are the median of the rounds, their interquartile range, and the median of the
+  ratios of single rounds.
+- Memory: highest resident memory over a baseline that is taken before the model's first step, after `loading`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from relaxgrad.coverage.process import Outcome, State, Worker
+from relaxgrad.coverage.train_record import Judgement
+
+from .memory import TUNED_MALLOC
+from .names import DYNAMIC, EAGER, RELAXGRAD
+from .record import ContenderRecord, ModelRecord, Settings, Start, Status, ratio_of, step_of
+
+TURN = 0.05  # seconds that the timed steps of the slowest contender take in one turn, at least
+MOST_STEPS = 20  # in one turn
+PAUSE = 0.01  # seconds between turns with several threads: the last one's pool spins a while before it sleeps
+PROFILED_STEPS = 5
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """The sessions that the workers open. Tests put their own in place."""
+
+    judge: str = "relaxgrad.benchmarks.reference:session"
+    contender: str = "relaxgrad.benchmarks.session:session"
+
+
+@dataclass
+class _Run:
+    """What is open while one model is measured."""
+
+    model: str
+    settings: Settings
+    time_limit: float
+    folder: Path
+    stack: contextlib.ExitStack
+    sessions: Sessions
+    say: Say
+    workers: dict[str, Worker] = field(default_factory=dict)
+
+    def worker(self, contender: str, cache: dict[str, str]) -> Worker:
+        arguments = {
+            "contender": contender,
+            "model": self.model,
+            "seed": self.settings.seed,
+            "protocol": self.settings.protocol,
+            "start": str(self.folder / "start.pt"),
+        }
+        environment = cache | (TUNED_MALLOC if self.settings.malloc == "tuned" else {})
+        return Worker(
+            self.sessions.contender,
+            arguments,
+            self.time_limit,
+            threads=self.settings.threads,
+            environment=environment,
+        )
+
+
+def contenders_of(settings: Settings) -> list[str]:
+    """The contenders in the order in which they take turns."""
+    return [RELAXGRAD, *([DYNAMIC] if settings.dynamic else []), *settings.against]
+
+
+def protocol_in_words(settings: Settings) -> str:
+    """As in the tables and the JSON."""
+    what = {
+        "fwd_bwd": "zero_grad, forward, loss, backward; the loss is compiled with the model",
+        "step": "zero_grad, forward, loss, backward, AdamW (foreach; its step compiled too, but for eager)",
+    }[settings.protocol]
+    turns = f"medians of {settings.rounds} interleaved rounds after {settings.warm_up} of warm-up"
+    threads = f"{settings.threads} thread{'' if settings.threads == 1 else 's'}"
+    return f"{what}; {turns}; {threads}; malloc {settings.malloc}"
+
+
+def bench_model(
+    model: str,
+    settings: Settings,
+    time_limit: float = 900.0,
+    start_up: bool = True,
+    profile: bool = False,
+    say: Say = lambda text: None,
+    sessions: Sessions = Sessions(),
+) -> ModelRecord:
+    """Measures one model. Whatever a worker does ends in the record; only an interrupt is passed on.
+
+    `time_limit`: seconds for one answer of a worker, the first step the longest. `start_up`: measure the start with a
+    warm cache as well. `say` gets a few words at every stage.
+    """
+    began = time.monotonic()
+    record = ModelRecord(model, settings.malloc, protocol=protocol_in_words(settings))
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relaxgrad-bench-")))
+        run = _Run(model, settings, time_limit, folder, stack, sessions, say)
+        if _start_all(run, record, start_up):
+            _time_all(run, record)
+            _finish_all(run, record, profile)
+    record.seconds = time.monotonic() - began
+    return record
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# First steps, and whether they are right
+
+
+def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
+    """First steps of all contenders, and their judgement. False where the model itself cannot be measured."""
+    run.say("float64 reference")
+    arguments = {"model": run.model, "seed": run.settings.seed, "start": str(run.folder / "start.pt")}
+    with Worker(run.sessions.judge, arguments, run.time_limit, threads=run.settings.threads) as judge:
+        outcome = (
+            judge.opened if judge.opened.state is not State.OK else judge.call({"do": "parameters"}, run.time_limit)
+        )
+        if outcome.value is None:
+            record.reason = outcome.message.removeprefix(f"{run.model}: ")
+            record.user_error = outcome.state is State.USER_ERROR
+            return False
+        record.parameters = outcome.value["parameters"]
+        for name in contenders_of(run.settings):
+            found = record.contenders[name] = ContenderRecord(name)
+            run.say(f"{name}: first step, caches off")
+            _cold(run, found, judge)
+            if start_up and name != EAGER and found.status is Status.TIMED:
+                run.say(f"{name}: first step on a warm cache")
+                _warm(run, found, judge)
+    return True
+
+
+def _cold(run: _Run, found: ContenderRecord, judge: Worker) -> None:
+    """The first step with caches off; its worker stays open where it is right."""
+    folder = run.folder / f"cold-{len(run.workers)}-{found.name.replace(':', '.')}"
+    worker = run.worker(found.name, cache_environment(folder, on=False))
+    run.stack.callback(worker.close)
+    found.cold, found.reason = _first(run, worker, folder / "values.pt")
+    if found.cold is None:
+        worker.close()
+        return
+    wrong = _judge(run, judge, folder / "values.pt", found)
+    if wrong:
+        found.status, found.reason = (Status.FAILED, wrong) if not found.judged else (Status.WRONG, wrong)
+        worker.close()
+        return
+    found.status = Status.TIMED
+    run.workers[found.name] = worker
+
+
+def _warm(run: _Run, found: ContenderRecord, judge: Worker) -> None:
+    """Fills a cache in one process and takes the first step of a second one, judged too."""
+    folder = run.folder / f"warm-{found.name.replace(':', '.')}"
+    for filled in (False, True):
+        with run.worker(found.name, cache_environment(folder, on=True)) as worker:
+            found.warm, found.warm_reason = _first(run, worker, folder / "values.pt")
+            if found.warm is None:
+                return
+            if filled:
+                worker.call({"do": "turn", "steps": 2}, run.time_limit)
+                told = worker.call({"do": "finish"}, run.time_limit).value
+                found.warm_memory = told and told["memory"]
+    if wrong := _judge(run, judge, folder / "values.pt", ContenderRecord(found.name)):
+        found.warm, found.warm_reason = None, f"wrong: {wrong}"
+
+
+def cache_environment(folder: Path, on: bool) -> dict[str, str]:
+    """The environment of a worker whose caches live in `folder`, which is made, or are off."""
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "RELAXGRAD_CACHE_DIR": str(folder / "relaxgrad"),
+    }
+    disable = "0" if on else "1"
+    return environment | {"RELAXGRAD_CACHE": "1" if on else "0", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": disable}
+
+
+def _first(run: _Run, worker: Worker, values: Path) -> tuple[Start | None, str]:
+    """The first step of a worker, or why there is none."""
+    outcome = worker.opened
+    if outcome.state is State.OK:
+        outcome = worker.call({"do": "first", "values": str(values)}, run.time_limit)
+    if outcome.value is None:
+        return None, outcome.message
+    if "error" in outcome.value:
+        return None, str(outcome.value["error"])
+    return Start(**outcome.value), ""
+
+
+def _judge(run: _Run, judge: Worker, values: Path, found: ContenderRecord) -> str:
+    """Judges a first step into `found.judged`; returns what is wrong with it, in one line."""
+    outcome = judge.call({"do": "judge", "values": str(values)}, run.time_limit)
+    if outcome.value is None:
+        return f"not judged: {outcome.message}"
+    found.judged = {what: Judgement(**judgement) for what, judgement in outcome.value.items()}
+    for what, judgement in found.judged.items():
+        if judgement.failed:
+            more = f" and {len(judgement.failed) - 1} more" if len(judgement.failed) > 1 else ""
+            return f"{what}: {judgement.failed[0]}{more}"
+    if not found.judged["gradients"].compared:
+        return "no parameter has a gradient"
+    return ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Turns
+
+
+def _time_all(run: _Run, record: ModelRecord) -> None:
+    """The rounds. A contender that fails in one is out, and its row says why."""
+    settings = run.settings
+    racing = dict(run.workers)
+    turns: dict[str, list[dict[str, Any]]] = {name: [] for name in racing}
+    slowest: list[float] = []
+    steps = 1
+    for index in range(settings.warm_up + settings.rounds):
+        run.say(
+            f"round {index + 1} of {settings.warm_up + settings.rounds}, {steps} step{'s' if steps > 1 else ''} each"
+        )
+        for name in list(racing):
+            outcome = _turn(run, racing[name], steps)
+            if outcome.value is None:
+                found = record.contenders[name]
+                found.status, found.reason = Status.FAILED, f"round {index + 1}: {outcome.message}"
+                racing.pop(name).close()
+                del turns[name], run.workers[name]
+                continue
+            turns[name].append(outcome.value)
+        if index < settings.warm_up:
+            slowest.append(max((max(t[-1]["seconds"]) for t in turns.values()), default=TURN))
+            if index == settings.warm_up - 1:
+                steps = min(max(math.ceil(TURN / statistics.median(slowest)), 1), MOST_STEPS)
+    for name, taken in turns.items():
+        record.contenders[name].step = step_of(taken[settings.warm_up :])
+    own = record.contenders[RELAXGRAD].step
+    if own is not None:
+        others = {name: found.step for name, found in record.contenders.items() if name != RELAXGRAD}
+        record.ratios = {name: ratio_of(step, own) for name, step in others.items() if step is not None}
+
+
+def _turn(run: _Run, worker: Worker, steps: int) -> Outcome:
+    if run.settings.threads > 1:
+        time.sleep(PAUSE)
+    return worker.call({"do": "turn", "steps": steps}, run.time_limit)
+
+
+def _finish_all(run: _Run, record: ModelRecord, profile: bool) -> None:
+    """What the workers tell at the end; the profile of relaxgrad last, for it makes large tensors."""
+    for name, worker in run.workers.items():
+        outcome = worker.call({"do": "finish"}, run.time_limit)
+        if outcome.value is not None:
+            for key, value in outcome.value.items():
+                setattr(record.contenders[name], key, value)
+    own = record.contenders[RELAXGRAD].step
+    if profile and own is not None:
+        run.say("profile")
+        command = {"do": "profile", "steps": PROFILED_STEPS, "median": own.median}
+        outcome = run.workers[RELAXGRAD].call(command, run.time_limit)
+        record.profile, record.profile_reason = outcome.value, outcome.message

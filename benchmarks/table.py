@@ -1,0 +1,235 @@
+"""The tables of a run, as Markdown: step times and ratios, first steps and memory, the profile of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .names import DYNAMIC, EAGER, RELAXGRAD
+from .record import geometric_mean
+
+KERNELS = 25  # of a profile that are shown
+
+
+def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
+    from tabulate import tabulate
+
+    align = ("left", *["right"] * (len(columns) - 1))
+    return str(tabulate(rows, columns, tablefmt="github", colalign=align, disable_numparse=True))
+
+
+def _names(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for record in records for name in record["contenders"]))
+
+
+def steps_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Step times, and how many times as long the others' take; the last line has the geometric means."""
+    names = _names(records)
+    others = [name for name in names if name != RELAXGRAD]
+    profiled = any(record["profile"] for record in records)
+    columns = ["model", *(f"{name} ms" for name in names), *(f"{name} / relaxgrad" for name in others)]
+    columns += ["share of the limit (capped)"] if profiled else []
+    rows = [_step_row(record, names, others, profiled) for record in records]
+    means = ["**geometric mean**", *[""] * len(names), *(_mean(records, name) for name in others)]
+    if profiled:
+        profiles = [record["profile"] for record in records if record["profile"]]
+        shares = [geometric_mean([p[key] for p in profiles]) for key in ("share_of_limit", "share_of_limit_capped")]
+        means.append("{:.2f} ({:.2f})".format(*shares))
+    return _table([*rows, means], columns)
+
+
+def _step_row(record: Mapping[str, Any], names: Sequence[str], others: Sequence[str], profiled: bool) -> list[str]:
+    row = [record["model"]]
+    for name in names:
+        contender = record["contenders"].get(name)
+        step = contender and contender["step"]
+        row.append(_milliseconds(step) if step else (contender["status"] if contender else "-"))
+    row += [_ratio(record["ratios"].get(name)) for name in others]
+    if profiled:
+        profile = record["profile"]
+        row.append(f"{profile['share_of_limit']:.2f} ({profile['share_of_limit_capped']:.2f})" if profile else "-")
+    return row
+
+
+def _milliseconds(step: Mapping[str, Any]) -> str:
+    spread = "" if step["spread"] is None else f" ±{step['spread'] / 2 * 1e3:.2g}"
+    return f"{step['median'] * 1e3:.2f}{spread}"
+
+
+def _ratio(ratio: Mapping[str, Any] | None) -> str:
+    if ratio is None:
+        return "-"
+    spread = "" if ratio["spread"] is None else f" ±{ratio['spread'] / 2:.2g}"
+    return f"{ratio['median']:.3f}{spread} ({ratio['of_medians']:.3f})"
+
+
+def _mean(records: Sequence[Mapping[str, Any]], name: str) -> str:
+    ratios = [record["ratios"][name] for record in records if name in record["ratios"]]
+    if not ratios:
+        return "-"
+    single, medians = (geometric_mean([r[key] for r in ratios]) for key in ("median", "of_medians"))
+    of = f", {len(ratios)} of {len(records)}" if len(ratios) < len(records) else ""
+    return f"{single:.3f} ({medians:.3f}){of}"
+
+
+START_COLUMNS = (
+    "model", "contender", "first step s", "backend s", "warm s", "warm backend s", "loading s", "peak MB", "warm MB",
+    "graphs", "breaks", "recompiles",
+)  # fmt: skip
+
+
+def starts_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """First steps, memory and graphs: a line for each contender of each model, then geometric means of ratios."""
+    rows = [
+        _start_row(record["model"], contender)
+        for record in records
+        for contender in record["contenders"].values()
+        if contender["cold"]
+    ]
+    for name in _names(records):
+        if name not in (RELAXGRAD, EAGER):
+            rows.append(_start_means(records, name))
+    memory = [
+        (r["contenders"][RELAXGRAD]["memory"], r["contenders"][EAGER]["memory"])
+        for r in records
+        if {RELAXGRAD, EAGER} <= r["contenders"].keys()
+    ]
+    shares = [own / eager for own, eager in memory if own and eager]
+    if shares:
+        rows.append(["**relaxgrad / eager**", *[""] * 6, f"{geometric_mean(shares):.2f}x", *[""] * 4])
+    return _table(rows, START_COLUMNS)
+
+
+def _start_row(model: str, contender: Mapping[str, Any]) -> list[str]:
+    cold, warm = contender["cold"], contender["warm"]
+    return [
+        model,
+        contender["name"],
+        _seconds(cold["first"]),
+        _seconds(cold["backend"]),
+        _seconds(warm and warm["first"]),
+        _seconds(warm and warm["backend"]),
+        _seconds(cold["loading"]),
+        _megabytes(contender["memory"]),
+        _megabytes(contender["warm_memory"]),
+        str(contender["graphs"]),
+        str(sum(contender["graph_breaks"].values())),
+        str(contender["recompiles"]),
+    ]
+
+
+def _start_means(records: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """How many times as long another contender's start takes."""
+
+    def mean(which: str, key: str) -> str:
+        pairs = []
+        for record in records:
+            own, other = (record["contenders"].get(n, {}).get(which) for n in (RELAXGRAD, name))
+            if own and other and own[key] and other[key]:
+                pairs.append(other[key] / own[key])
+        found = geometric_mean(pairs)
+        return "-" if found is None else f"{found:.2f}x"
+
+    times = [mean("cold", "first"), mean("cold", "backend"), mean("warm", "first"), mean("warm", "backend")]
+    return ["**geometric mean**", f"{name} / relaxgrad", *times, *[""] * 6]
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _megabytes(value: int | None) -> str:
+    return "-" if value is None else f"{value / 1e6:.0f}"
+
+
+def profile_tables(record: Mapping[str, Any]) -> str:
+    """The profile of one model: by kind, then the kernels that take most."""
+    profile = record["profile"]
+    step = profile["step_seconds"]
+    totals = [
+        [
+            kind,
+            f"{t['calls']:.0f}",
+            f"{t['seconds'] * 1e3:.2f}",
+            f"{t['seconds'] / step:.1%}",
+            f"{t['bytes'] / 1e6:.1f}",
+        ]
+        for kind, t in profile["by_kind"].items()
+    ]
+    outside = profile["outside_kernels"]
+    totals.append(["outside kernels", "", f"{outside * 1e3:.2f}", f"{outside / step:.1%}", ""])
+    kernels = [
+        [
+            f"{k['graph']}: {k['name']}",
+            k["kind"],
+            f"{k['calls']:.0f}",
+            f"{k['seconds'] * 1e3:.3f}",
+            f"{k['seconds'] / step:.1%}",
+            f"{k['bytes'] / 1e6:.2f}",
+            f"{k['flops'] / 1e6:.1f}" if k["flops"] else "-",
+            "-" if k["share_of_copy"] is None else f"{k['share_of_copy']:.0%}",
+            "-" if k["share_of_gemm"] is None else f"{k['share_of_gemm']:.0%}",
+        ]
+        for k in profile["kernels"]
+    ]
+    more = f"\n\n{len(kernels) - KERNELS} more kernels are in the JSON." if len(kernels) > KERNELS else ""
+    near = profile["native_time_near_copy"]
+    native = (
+        ""
+        if near is None
+        else (
+            f" Native kernels: {profile['native_share_of_copy']:.0%} of the copy's bandwidth, weighted by time; "
+            f"{near:.0%} of their time in kernels at 80% of it or more."
+        )
+    )
+    head = (
+        f"### {record['model']}, malloc {record['malloc']}\n\n"
+        f"A step takes {step * 1e3:.2f} ms; the limit is {profile['limit_seconds'] * 1e3:.2f} ms: share of the limit "
+        f"{profile['share_of_limit']:.2f}, {profile['share_of_limit_capped']:.2f} where no kernel counts for more than "
+        f"it takes. Large copy {profile['copy_rate'] / 1e9:.1f} GB/s, GEMM {profile['gemm_rate'] / 1e9:.0f} GFLOP/s, "
+        f"{profile['threads']} thread{'' if profile['threads'] == 1 else 's'}.{native}"
+    )
+    by_kind = _table(totals, ("kind", "calls", "ms", "share", "MB"))
+    columns = ("kernel", "kind", "calls", "ms", "share", "MB", "MFLOP", "of copy", "of GEMM")
+    return f"{head}\n\n{by_kind}\n\n{_table(kernels[:KERNELS], columns)}{more}"
+
+
+def failures(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each model or contender that was not timed."""
+    lines = []
+    for record in records:
+        where = f"{record['model']} (malloc {record['malloc']})"
+        if record["reason"]:
+            lines.append(f"{where}: {record['reason']}")
+        if record["profile_reason"]:
+            lines.append(f"{where}: no profile: {record['profile_reason']}")
+        for name, contender in record["contenders"].items():
+            if contender["reason"]:
+                lines.append(f"{where}, {name}: {contender['status']}: {contender['reason']}")
+            if contender["warm_reason"]:
+                lines.append(f"{where}, {name}: no start with a warm cache: {contender['warm_reason']}")
+    return lines
+
+
+def penalty(records: Sequence[Mapping[str, Any]]) -> str:
+    """What symbolic sizes cost, by geometric mean; empty where they were not measured."""
+    ratios = [record["ratios"][DYNAMIC]["median"] for record in records if DYNAMIC in record["ratios"]]
+    mean = geometric_mean(ratios)
+    return (
+        "" if mean is None else f"Symbolic sizes take {mean - 1:+.1%} time by geometric mean of {len(ratios)} models."
+    )
+
+
+def report(records: Sequence[Mapping[str, Any]]) -> str:
+    """All tables of a run; models of one malloc setting together."""
+    parts = []
+    for malloc in dict.fromkeys(record["malloc"] for record in records):
+        chosen = [record for record in records if record["malloc"] == malloc]
+        measured = [record for record in chosen if record["contenders"]]
+        if measured:
+            parts += [f"## Steps: {measured[0]['protocol']}", steps_table(measured)]
+            parts += [text] if (text := penalty(measured)) else []
+            parts += ["## First steps, memory and graphs", starts_table(measured)]
+        parts += [profile_tables(record) for record in chosen if record["profile"]]
+        parts += ["\n".join(f"- {line}" for line in lines)] if (lines := failures(chosen)) else []
+    return "\n\n".join(parts)

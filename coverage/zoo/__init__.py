@@ -34,10 +34,14 @@ class Group(StrEnum):
     REINFORCEMENT = "reinforcement"
     TORCHVISION = "torchvision"
     TIMM = "timm"
+    PERF = "perf"
 
 
 # Not installed with relaxgrad[zoo], because torchvision pins its torch; left out of "all".
 OPTIONAL = (Group.TORCHVISION, Group.TIMM)
+
+# Left out of "all" too: architectures that are there already, of sizes that are made to be timed.
+TIMED = (Group.PERF,)
 
 
 @dataclass(frozen=True)
@@ -284,6 +288,17 @@ ZOO: dict[str, ZooEntry] = {
             ("timm-visformer", "transformer", True, "timm/visformer_small"),
             ("timm-mixer", "mlp", True, "timm/mixer_b16_224"),
         ),
+        _family(
+            Group.PERF,
+            "perf",
+            *(
+                (f"perf-{name}", "training-size", name != "resnet", "")
+                for name in (
+                    *("gpt2", "bert", "llama", "t5", "vit", "resnet"),
+                    *("convnext", "lstm", "mlp", "dlrm", "unet", "cnn"),
+                )
+            ),
+        ),
     )
     for entry in family
 }
@@ -296,12 +311,12 @@ CORE = (
 
 
 def select(what: str) -> list[str]:
-    """Names of the zoo: "all" (but for the optional groups), "core", a group, or a tag, as "long-context".
+    """Names of the zoo: "all" (but for the groups in OPTIONAL and TIMED), "core", a group, or a tag, as "long-context".
 
     Raises UserError where nothing is called so.
     """
     if what == "all":
-        return [name for name, entry in ZOO.items() if entry.group not in OPTIONAL]
+        return [name for name, entry in ZOO.items() if entry.group not in (*OPTIONAL, *TIMED)]
     if what == "core":
         return list(CORE)
     found = [name for name, entry in ZOO.items() if what == entry.group or what in entry.tags]

@@ -18,7 +18,7 @@ from torch import Tensor
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.problem import Problem, tensors_in
-from relaxgrad.coverage.zoo import CORE, OPTIONAL, ZOO, Group, select
+from relaxgrad.coverage.zoo import CORE, OPTIONAL, TIMED, ZOO, Group, select
 
 CORE_NAMES = [
     *("seed-example", "mlp", "cnn-bn", "lstm", "gru", "transformer-encoder", "gpt2", "bert"),
@@ -84,8 +84,8 @@ def step(problem: Problem, seed: int) -> Tensor:
 
 def test_the_promised_size_and_groups() -> None:
     assert len(NAMES) >= 64
-    assert {ZOO[name].group for name in NAMES} == set(Group) - set(OPTIONAL)
-    assert {ZOO[name].group for name in SPREAD} == set(Group) - set(OPTIONAL)
+    assert {ZOO[name].group for name in NAMES} == set(Group) - {*OPTIONAL, *TIMED}
+    assert {ZOO[name].group for name in SPREAD} == set(Group) - {*OPTIONAL, *TIMED}
     for tag in ("encoder", "decoder", "encoder-decoder", "mixture-of-experts", "state-space", "long-context"):
         assert select(tag), tag
 
@@ -122,7 +122,9 @@ def test_select() -> None:
     assert select("core") == CORE_NAMES
     assert select("state-space") == ["mamba", "mamba2", "rwkv"]
     assert select("timm") == [name for name in ZOO if name.startswith("timm-")]
-    assert not {ZOO[name].group for name in select("all")} & set(OPTIONAL)
+    assert not {ZOO[name].group for name in select("all")} & {*OPTIONAL, *TIMED}
+    assert len(select("perf")) >= 12
+    assert all(name.startswith("perf-") for name in select("perf"))
     with pytest.raises(UserError, match=r"no part of the zoo is called 'visoin'; groups: all, core, tiny, .*; tags: "):
         select("visoin")
 
@@ -152,6 +154,17 @@ def test_trains_in_eager(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in ZOO if ZOO[name].group in OPTIONAL])
 def test_optional_model_trains_in_eager(name: str) -> None:
     pytest.importorskip(ZOO[name].group.value)
+    check_trains_in_eager(name)
+
+
+# Quick to build and to run.
+TIMED_SPREAD = ("perf-mlp", "perf-dlrm")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in TIMED_SPREAD else pytest.param(n, marks=pytest.mark.slow) for n in select("perf")]
+)
+def test_timed_model_trains_in_eager(name: str) -> None:
     check_trains_in_eager(name)
 
 

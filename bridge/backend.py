@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,15 +22,23 @@ from .schemas import CapturedGraph, GraphKind, GraphRecord, NodeRecord
 from .threads import settle_pools
 
 if TYPE_CHECKING:
+    from .compile.cache_key import Key
+    from .compile.compiled import Compiled
     from .importer.translate import Options
-    from .importer.translation import Translation
+    from .importer.translation import NodeReport, Translation
 
 _counter = itertools.count()
 _listeners: list[list[GraphRecord]] = []
 _lock = threading.Lock()
+_loaded = time.time()
 
 #: The options and the values that each takes; the first is the default.
-OPTIONS = {"fallback": ("aten", "error"), "target": ("llvm",), "on_compile_error": ("aten", "raise")}
+OPTIONS = {
+    "fallback": ("aten", "error"),
+    "target": ("llvm",),
+    "on_compile_error": ("aten", "raise"),
+    "cache": ("on", "off"),
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,7 @@ class BackendOptions:
     fallback: str = "aten"
     target: str = "llvm"
     on_compile_error: str = "aten"
+    cache: str = "on"
 
 
 def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
@@ -52,6 +61,8 @@ def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs:
     - `target`: "llvm" (this machine's CPU), or another target as `compile.target.resolve_target` takes it.
     - `on_compile_error`, for debugging the bridge: "aten" makes a fault of a converter or of TVM one more reason for
       ATen; "raise" raises it.
+    - `cache`: "on" keeps compiled graphs for the next process; "off", as RELAXGRAD_CACHE=0 in the environment, compiles
+      anew and keeps nothing.
 
     Raises UserError for other options, and for a `mode`, which is Inductor's.
     """
@@ -143,60 +154,95 @@ def compile_graph(
     A graph that TVM cannot take as a whole runs in ATen, each of its ops with the reason; under `fallback="error"` that
     raises UnsupportedOps.
     """
-    from .compile.target import resolve_target
-    from .importer.translate import CannotTranslate, last_line
-
-    target = resolve_target(options.target)
     captured = describe(gm, kind)
     with torch_api.real_tensors():
         try:
-            return _on_tvm(captured, target, options)
-        except CannotTranslate as refusal:
-            return _in_aten(gm, kind, refusal.reason, options)
+            return _on_tvm(captured, options)
         except (UnsupportedOps, UserError):
             raise
         except Exception as error:  # a fault of ours or of TVM in one graph must not end the user's training
+            from .importer.translate import CannotTranslate, last_line
+
+            if isinstance(error, CannotTranslate):
+                return _in_aten(gm, kind, error.reason, options)
             if options.on_compile_error == "raise":
                 raise
             reason = Reason(ReasonKind.COMPILE, "graph", "", f"{type(error).__name__}: {last_line(error)}")
             return _in_aten(gm, kind, reason, options)
 
 
-def _on_tvm(captured: CapturedGraph, target: Any, options: BackendOptions) -> Callable[..., Any]:
-    """Translates, compiles and wraps a graph. Nodes whose kernel TVM fails to compile run in ATen."""
-    from .compile.pipeline import compile_module
-    from .importer.translate import Options, translate
+def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Callable[..., Any]:
+    """A graph as an Executable: out of the cache, or else translated and compiled."""
+    from .compile import cache
+    from .importer.constants import constants
     from .runtime.executable import Executable
 
     settle_pools()
     start = time.perf_counter()
+    key = cache.key_of(captured, astuple(options), _loaded) if options.cache == "on" else None
+    compiled = cache.find(key) if key is not None else None
+    if key is not None and compiled is not None:
+        nodes = cache.reports(compiled, key, captured.module)
+        seconds = {"translate": 0.0, "compile": 0.0, "cache": time.perf_counter() - start}
+    else:
+        compiled, nodes, seconds = _compiled(captured, options, key)
+    record = _record(captured, compiled, nodes, seconds)
+    _publish(record)
+    return Executable(compiled, constants(captured.module), record)
+
+
+def _compiled(
+    captured: CapturedGraph, options: BackendOptions, key: Key | None
+) -> tuple[Compiled, list[NodeReport], dict[str, float]]:
+    """(a graph compiled and kept under `key`, how its nodes run, seconds of each stage).
+
+    Nodes whose kernel TVM fails to compile run in ATen.
+    """
+    from .compile import cache
+    from .compile.compiled import Compiled
+    from .compile.pipeline import compile_module
+    from .compile.target import resolve_target
+    from .importer.translate import Options, translate
+
+    target = resolve_target(options.target)
+    guards = torch_api.guards_of(captured.module)
+    start = time.perf_counter()
     how = Options(fallback=options.fallback, on_compile_error=options.on_compile_error)
     translation = translate(captured, how)
     translated = time.perf_counter()
+    sound = torch_api.guards_of(captured.module) == guards  # see Note [What is kept] in compile/cache.py
     try:
         executable, kernels = compile_module(translation.module, target)
     except Exception:
         if options.on_compile_error == "raise":
             raise
+        sound = False
         translation, executable, kernels = _without_culprits(captured, translation, target, how)
-    done = time.perf_counter()
-    calls: Counter[Kind] = Counter(n.kind for n in translation.nodes)
+    compiled = Compiled(executable.jit(), translation.plan, translation.nodes, kernels)
+    if key is not None and sound:
+        compiled = cache.keep(key, executable, compiled, _loaded)
+    seconds = {"translate": translated - start, "compile": time.perf_counter() - translated}
+    return compiled, translation.nodes, seconds
+
+
+def _record(
+    captured: CapturedGraph, compiled: Compiled, nodes: Sequence[NodeReport], seconds: dict[str, float]
+) -> GraphRecord:
+    calls: Counter[Kind] = Counter(n.kind for n in nodes)
     ops: dict[str, Counter[Kind]] = defaultdict(Counter)
-    for node in translation.nodes:
+    for node in nodes:
         ops[node.op][node.kind] += 1
-    record = GraphRecord(
+    return GraphRecord(
         kind=captured.kind,
         index=next(_counter),
         calls=dict(calls),
         ops={op: dict(kinds) for op, kinds in ops.items()},
-        reasons=translation.reasons,
-        symbolic=bool(translation.sources),
-        kernels=sum(kind is Kind.NATIVE for kind in kernels.values()),
-        seconds={"translate": translated - start, "compile": done - translated},
-        nodes=_node_records(captured.module, translation),
+        reasons=tuple(n.reason for n in nodes if n.reason is not None),
+        symbolic=bool(compiled.plan.sources),
+        kernels=sum(kind is Kind.NATIVE for kind in compiled.kernels.values()),
+        seconds=seconds,
+        nodes=_node_records(captured.module, nodes),
     )
-    _publish(record)
-    return Executable(translation, executable, record, kernels)
 
 
 def planned_nodes(captured: CapturedGraph) -> tuple[NodeRecord, ...]:
@@ -205,14 +251,14 @@ def planned_nodes(captured: CapturedGraph) -> tuple[NodeRecord, ...]:
 
     with torch_api.real_tensors():
         try:
-            return _node_records(captured.module, translate(captured, Options()))
+            return _node_records(captured.module, translate(captured, Options()).nodes)
         except CannotTranslate as refusal:
             return _in_aten_records(_of_every_op(captured.module, refusal.reason))
 
 
-def _node_records(gm: torch.fx.GraphModule, translation: Translation) -> tuple[NodeRecord, ...]:
+def _node_records(gm: torch.fx.GraphModule, reports: Sequence[NodeReport]) -> tuple[NodeRecord, ...]:
     nodes = {node.name: node for node in gm.graph.nodes}
-    return tuple(NodeRecord(r.node, r.op, r.kind, source_of(nodes.get(r.node)), r.reason) for r in translation.nodes)
+    return tuple(NodeRecord(r.node, r.op, r.kind, source_of(nodes.get(r.node)), r.reason) for r in reports)
 
 
 def _in_aten_records(reasons: Sequence[Reason]) -> tuple[NodeRecord, ...]:

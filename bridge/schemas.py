@@ -111,7 +111,7 @@ class GraphRecord:
     reasons: tuple[Reason, ...]  # one for each fallback node
     symbolic: bool  # whether the graph has symbolic sizes
     kernels: int  # kernels that TVM generated, after fusion
-    seconds: dict[str, float]  # stage -> wall time in seconds: translate, compile
+    seconds: dict[str, float]  # stage -> wall time in seconds: translate, compile; cache, of a graph that was kept
     nodes: tuple[NodeRecord, ...] = ()  # in the order in which they run
     runs: int = 0  # calls so far. Filled by the runtime
     copies: int = 0  # input copies made because of layout so far. Filled by the runtime

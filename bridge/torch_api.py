@@ -399,6 +399,20 @@ def is_unbacked(symbol: Any) -> bool:
     return bool(symbols.symbol_is_type(symbol, unbacked))
 
 
+def symbol_bounds(number: Any, symbol: Any) -> str:
+    """What tracing knows of the values that a symbol of a symbolic number may take, as text."""
+    return str(number.node.shape_env.var_to_range.get(symbol))
+
+
+def guards_of(gm: torch.fx.GraphModule) -> int:
+    """How many facts about symbolic sizes the tracing of a graph stands on so far; 0 where all sizes are numbers.
+
+    Asking a symbolic number whether something holds of it adds a fact, of which Dynamo makes a guard.
+    """
+    env = getattr(fake_mode_of(gm), "shape_env", None)
+    return 0 if env is None else len(env.guards) + len(env.replacements)
+
+
 def python_source(expr: Any) -> str:
     """A sympy expression over sizes as Python source with `math` in scope; symbols keep their names."""
     return str(private("printer")().doprint(expr))

@@ -53,7 +53,7 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any
         for step in passes(target):
             module = step(module)
         kernels = {
-            var.name_hint: Kind.LIBRARY if LIBRARY_CALL in (function.attrs or {}) else Kind.NATIVE
+            str(var.name_hint): Kind.LIBRARY if LIBRARY_CALL in (function.attrs or {}) else Kind.NATIVE
             for var, function in module.functions.items()
             if isinstance(function, tirx.PrimFunc)
         }

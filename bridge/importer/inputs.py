@@ -13,6 +13,7 @@ from tvm import relax
 
 from .. import torch_api
 from .compute.layout import permute
+from .constants import attribute
 from .translation import OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
 from .types import DTYPES, Dim, dense_order, inverse, is_empty, is_typed
 from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
@@ -82,13 +83,10 @@ class Inputs:
         return lambda: self._ctx.emit(permute, [var], order, name="permute")
 
     def _attribute(self, node: torch.fx.Node) -> Value:
-        target: Any = self._ctx.module
-        for part in str(node.target).split("."):
-            target = getattr(target, part)
-        if not isinstance(target, torch.Tensor):
-            return target
+        constant = attribute(self._ctx.module, node)
+        if not isinstance(constant, torch.Tensor):
+            return constant
         index = self.count + len(self.constants)
-        constant = target.detach()
         self.constants.append(constant)
         self._fakes.append(constant)
         return self._tensor(index, node.name, constant)
@@ -125,25 +123,27 @@ class Inputs:
             module["main"] = function
         return module, [param for param, _ in kept]
 
-    def sources(self) -> list[SymbolSource]:
+    def sources(self) -> dict[sympy.Symbol, SymbolSource]:
         """Where the runtime reads each symbol, plain occurrences first."""
         found: dict[sympy.Symbol, SymbolSource] = {}
         compound: list[tuple[Any, int, int | None, bool]] = []
         for index, fake in enumerate(self._fakes):
             for expr, dim, stride in _numbers(fake):
                 if isinstance(expr, sympy.Symbol):
-                    found.setdefault(expr, SymbolSource(expr, index, dim, stride))
+                    integer = not is_float_symbol(expr)
+                    found.setdefault(expr, SymbolSource(str(expr), index, dim, stride, integer=integer))
                 elif getattr(expr, "free_symbols", None):
                     compound.append((expr, index, dim, stride))
         for expr, index, dim, stride in compound:
             if len(expr.free_symbols) == 1 and (symbol := next(iter(expr.free_symbols))) not in found:
-                solve = _linear_inverse(expr, symbol)
-                if solve is not None:
-                    found[symbol] = SymbolSource(symbol, index, dim, stride, solve)
-        for symbol in found:
-            if not is_float_symbol(symbol):
+                linear = _linear(expr, symbol)
+                if linear is not None:
+                    integer = not is_float_symbol(symbol)
+                    found[symbol] = SymbolSource(str(symbol), index, dim, stride, *linear, integer=integer)
+        for symbol, source in found.items():
+            if source.integer:
                 self._ctx.symbols.var(symbol)
-        return list(found.values())
+        return found
 
 
 def _numbers(fake: Any) -> list[tuple[Any, int | None, bool]]:
@@ -161,8 +161,8 @@ def is_float_symbol(symbol: sympy.Symbol) -> bool:
     return symbol.is_integer is not True
 
 
-def _linear_inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> Callable[[int], int] | None:
-    """For `expr = a*symbol + b`: from the value of the expression to that of the symbol."""
+def _linear(expr: sympy.Expr, symbol: sympy.Symbol) -> tuple[int, int] | None:
+    """(a, b) where `expr` is a*symbol + b; None where it is anything else."""
     try:
         polynomial = sympy.Poly(expr, symbol)
     except sympy.PolynomialError:
@@ -170,7 +170,7 @@ def _linear_inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> Callable[[int], i
     if polynomial.degree() != 1:
         return None
     a, b = (int(c) for c in polynomial.all_coeffs())
-    return lambda value: (value - b) // a
+    return a, b
 
 
 def _as_expr(size: Dim) -> Any:

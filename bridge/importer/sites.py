@@ -13,15 +13,12 @@ from tvm import relax
 from .. import torch_api
 from ..kinds import Kind
 from .compute.layout import permute
-from .translation import CallSite, SiteResult, Strided, TensorArg
+from .translation import SITE_FUNCTION, CallSite, SiteResult, Strided, TensorArg
 from .types import DTYPES, dense_order, inverse, is_typed
 from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
 
 if TYPE_CHECKING:
     from .translate import Translator
-
-#: Packed function behind every call: (site number, *tensors) -> result or array of results.
-SITE_FUNCTION = "relaxgrad.site"
 
 
 class Sites:

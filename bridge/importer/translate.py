@@ -40,12 +40,12 @@ from ..kinds import Kind, Reason, ReasonKind
 from ..schemas import CapturedGraph, GraphKind, OutputRole
 from . import views
 from .compute import layout
-from .inputs import Inputs, is_float_symbol
+from .inputs import Inputs
 from .kernel import kernel_call
 from .outputs import Outputs
 from .registry import Converter, Refusal, registry
 from .sites import Sites, consumed_outputs, draws_random
-from .translation import NodeReport, ScalarRef, Translation
+from .translation import CallingPlan, NodeReport, ScalarRef, Translation
 from .types import DTYPES, Symbols, UnsupportedSize, dense_order, is_empty, is_typed
 from .values import Place, Root, SymbolicNumber, TensorValue, Value
 from .wrappers import STATE_FUNCTIONS, unwrapped
@@ -107,7 +107,7 @@ class Translator:
         self._refuse_whole_graph()
         self.inputs.read()
         sources = self.inputs.sources()
-        symbols = [s.symbol for s in sources if not is_float_symbol(s.symbol)]
+        symbols = [symbol for symbol, source in sources.items() if source.integer]
         params = [self.symbols.var(s) for s in symbols] + [var for _, var in self.inputs.params]
         with self.builder.function("main", params):
             with self.builder.dataflow():
@@ -118,9 +118,8 @@ class Translator:
                 outputs, mutations = self.outputs.plan()
                 returned = [self.builder.emit_output(result) for result in self.outputs.results]
             self.builder.emit_func_output(relax.Tuple(returned))
-        known = {s.symbol for s in sources}
         for expr in self.scalars:
-            unknown: set[Any] = getattr(expr, "free_symbols", set()) - known
+            unknown: set[Any] = getattr(expr, "free_symbols", set()) - sources.keys()
             if unknown:
                 raise self.cannot(f"the value of {sorted(map(str, unknown))} is not among the graph's inputs")
         # See Note [Results own their memory].
@@ -128,16 +127,18 @@ class Translator:
         compiled, kept = self.inputs.without_unread(compiled)
         return Translation(
             module=compiled,
-            symbols=symbols,
-            sources=sources,
-            scalars=self.scalars,
-            params=kept,
-            input_count=self.inputs.count,
+            plan=CallingPlan(
+                sources=list(sources.values()),
+                scalars=[torch_api.python_source(expr) for expr in self.scalars],
+                params=kept,
+                input_count=self.inputs.count,
+                constant_count=len(self.inputs.constants),
+                mutations=mutations,
+                outputs=outputs,
+                result_count=len(returned),
+                sites=self.sites.table,
+            ),
             constants=self.inputs.constants,
-            mutations=mutations,
-            outputs=outputs,
-            result_count=len(returned),
-            sites=self.sites.table,
             nodes=self.nodes,
             kernels=dict(self.kernels),
         )

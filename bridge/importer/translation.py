@@ -1,25 +1,31 @@
 """What the importer hands on: a Relax module and the plan by which the runtime feeds it and reads it.
 
-Sizes that depend on symbols are never computed twice: each distinct expression has a number in `Translation.scalars`,
+Sizes that depend on symbols are never computed twice: each distinct expression has a number in `CallingPlan.scalars`,
 the runtime evaluates them all once a call, and plans refer to them as `ScalarRef`.
+
+A plan is plain data: it can be stored, and a process that loads one needs neither TVM's compiler nor sympy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
-import tvm
 
 from ..kinds import Kind, Reason
+
+if TYPE_CHECKING:
+    import tvm
+
+#: Packed function behind every call into ATen: (site number, *tensors) -> result or array of results.
+SITE_FUNCTION = "relaxgrad.site"
 
 
 @dataclass(frozen=True)
 class ScalarRef:
-    """Number of an expression in `Translation.scalars`."""
+    """Number of an expression in `CallingPlan.scalars`."""
 
     index: int
 
@@ -65,13 +71,16 @@ Param = TensorParam | OpaqueParam | ScalarParam
 
 @dataclass(frozen=True)
 class SymbolSource:
-    """Where the value of a symbol is read: the input itself, or a size or stride of it; solved for when compound."""
+    """Where the value of a symbol is read: the input itself, or a size or stride of it."""
 
-    symbol: sympy.Symbol
+    symbol: str  # its name in `CallingPlan.scalars`
     index: int
     dim: int | None = None  # None: the input is the number
     stride: bool = False
-    solve: Callable[[int], int] | None = None  # value seen -> value of the symbol
+    # What is seen there is scale * symbol + shift.
+    scale: int = 1
+    shift: int = 0
+    integer: bool = True  # and then it is an argument of `main`; a float is not
 
 
 @dataclass(frozen=True)
@@ -164,20 +173,27 @@ class NodeReport:
 
 
 @dataclass
-class Translation:
-    """A Relax module whose function `main` computes the graph, with its calling plan. Filled by translate.py."""
+class CallingPlan:
+    """How the runtime calls `main` and what it makes of its results. Filled by translate.py."""
 
-    module: tvm.IRModule
-    symbols: list[sympy.Symbol]  # the first parameters of `main`, int64, in this order
-    sources: list[SymbolSource]  # for every symbol, those that only scalars read included
-    scalars: list[sympy.Expr]
+    sources: list[SymbolSource]  # for every symbol; the integer ones are the first parameters of `main`, in this order
+    scalars: list[str]  # Python source of expressions over the symbols, with `math` and `torch` in scope
     params: list[Param]  # the other parameters of `main`
     input_count: int
-    constants: list[torch.Tensor]  # graph inputs after the real ones
+    constant_count: int  # graph inputs after the real ones
     mutations: list[Mutation]
     outputs: list[OutputPlan]
     result_count: int  # results of `main`
     sites: list[CallSite]
+
+
+@dataclass
+class Translation:
+    """A Relax module whose function `main` computes the graph, with its calling plan. Filled by translate.py."""
+
+    module: tvm.IRModule
+    plan: CallingPlan
+    constants: list[torch.Tensor]  # the values of the graph's attributes
     nodes: list[NodeReport] = field(default_factory=list)
     kernels: dict[str, set[str]] = field(default_factory=dict)  # kernel in `module` -> the FX nodes that it computes
 

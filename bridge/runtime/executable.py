@@ -15,14 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
-import tvm
 import tvm_ffi
-from tvm import relax
 
-from .. import torch_api
-from ..importer.translation import OpaqueParam, Param, ScalarParam, SymbolSource, Translation
-from ..kinds import Kind
+from ..compile.compiled import Compiled
+from ..importer.translation import CallingPlan, OpaqueParam, Param, ScalarParam, SymbolSource
 from ..schemas import GraphRecord
+from .machine import Machine
 from .plans import Holder, Scalars, output_reader
 from .sites import Frame, build_site, current, for_vm, memory_order
 
@@ -42,45 +40,41 @@ class Executable:
 
     live: ClassVar[weakref.WeakSet[Executable]] = weakref.WeakSet()  # for the profiler
 
-    def __init__(self, translation: Translation, executable: Any, record: GraphRecord, kernels: dict[str, Kind]):
+    def __init__(self, compiled: Compiled, constants: Sequence[torch.Tensor], record: GraphRecord):
+        plan = compiled.plan
         self._boxed_call = True  # an attribute of the instance: Dynamo's wrappers copy those only
-        self.translation = translation
+        self.plan = plan
         self.record = record
-        self.kernels = kernels
-        self._executable = executable
-        self._module = executable.jit() if hasattr(executable, "jit") else executable
+        self.kernels = compiled.kernels
+        self._compiled = compiled
+        self._constants = tuple(constants)
         self._threads = threading.local()
-        self._sites = [build_site(site) for site in translation.sites]
-        self._symbol_readers = [_symbol_reader(s) for s in translation.sources]
-        self._symbol_count = len(translation.symbols)
-        self._integer_positions = [i for i, s in enumerate(translation.sources) if s.symbol in set(translation.symbols)]
-        self._evaluate = _evaluator(translation)
-        self._feeds = [_feed(param) for param in translation.params]
-        self._writes = [(m.index, output_reader(m.source)) for m in translation.mutations]
-        self._outputs = [output_reader(plan) for plan in translation.outputs]
-        self._result_numbers = range(translation.result_count)
+        self._sites = [build_site(site) for site in plan.sites]
+        self._symbol_readers = [_symbol_reader(s) for s in plan.sources]
+        self._integer_positions = [i for i, s in enumerate(plan.sources) if s.integer]
+        self._evaluate = _evaluator(plan)
+        self._feeds = [_feed(param) for param in plan.params]
+        self._writes = [(m.index, output_reader(m.source)) for m in plan.mutations]
+        self._outputs = [output_reader(output) for output in plan.outputs]
+        self._result_numbers = range(plan.result_count)
         self.live.add(self)
 
-    def _function(self) -> Any:
-        function = getattr(self._threads, "function", None)
-        if function is None:
-            machine = relax.VirtualMachine(self._module, tvm.cpu())
-            function = machine["main"]
-            self._threads.machine = machine
-            self._threads.function = function
-        return function
+    def _machine(self) -> Machine:
+        machine: Machine | None = getattr(self._threads, "machine", None)
+        if machine is None:
+            machine = self._threads.machine = Machine(self._compiled.library)
+        return machine
 
-    def instrument(self, hook: Callable[..., int] | None) -> None:
+    def instrument(self, hook: Callable[..., int]) -> None:
         """Has this thread's machine call `hook(function, name, before, returned, *args)` around each kernel."""
-        self._function()
-        self._threads.machine.set_instrument(hook)
+        self._machine().instrument(hook)
 
     def __call__(self, args: list[Any]) -> list[Any]:
-        inputs = [*args, *self.translation.constants]
+        inputs = [*args, *self._constants]
         args.clear()
         values = [read(inputs) for read in self._symbol_readers]
         scalars = self._evaluate(values) if self._evaluate is not None else ()
-        if self._symbol_count:
+        if self._integer_positions:
             _bound_memory(id(self), tuple(values))
         call_args: list[Any] = [values[i] for i in self._integer_positions]
         record = self.record
@@ -96,13 +90,14 @@ class Executable:
 
     def _run(self, call_args: list[Any], scalars: tuple[Any, ...]) -> list[Any]:
         frame = Frame(self._sites, scalars)
+        main = self._machine().main
         previous, current.frame = current.frame, frame
         try:
             if torch.is_grad_enabled():
                 with torch.no_grad():
-                    returned = self._function()(*call_args)
+                    returned = main(*call_args)
             else:
-                returned = self._function()(*call_args)
+                returned = main(*call_args)
         except BaseException as error:
             if frame.error is not None:
                 raise frame.error from None
@@ -161,24 +156,22 @@ def _bound_memory(executable: int, sizes: tuple[Any, ...]) -> None:
 
 
 def _symbol_reader(source: SymbolSource) -> Callable[[Sequence[Any]], Any]:
-    index, dim, solve = source.index, source.dim, source.solve
+    index, dim, scale, shift = source.index, source.dim, source.scale, source.shift
     if dim is None:
         read: Callable[[Sequence[Any]], Any] = lambda inputs: inputs[index]  # noqa: E731  # one of three readers
     elif source.stride:
         read = lambda inputs: inputs[index].stride(dim)  # noqa: E731
     else:
         read = lambda inputs: inputs[index].shape[dim]  # noqa: E731
-    if solve is None:
+    if (scale, shift) == (1, 0):
         return read
-    return lambda inputs: solve(read(inputs))
+    return lambda inputs: (read(inputs) - shift) // scale
 
 
-def _evaluator(translation: Translation) -> Callable[[list[Any]], tuple[Any, ...]] | None:
+def _evaluator(plan: CallingPlan) -> Callable[[list[Any]], tuple[Any, ...]] | None:
     """One Python function for all symbolic numbers of the graph."""
-    if not translation.scalars:
+    if not plan.scalars:
         return None
-    names = [str(s.symbol) for s in translation.sources]
-    body = ", ".join(torch_api.python_source(e) for e in translation.scalars)
-    source = f"lambda {', '.join(names)}: ({body},)"
+    source = f"lambda {', '.join(s.symbol for s in plan.sources)}: ({', '.join(plan.scalars)},)"
     function = eval(source, {"math": math, "torch": torch})  # printed from sympy expressions of sizes
     return lambda values: function(*values)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..importer.sites import SITE_FUNCTION
+from ..importer.translation import SITE_FUNCTION
 from ..kinds import Kind
 from .executable import Executable
 
@@ -55,7 +55,7 @@ class _Recorder:
         self.times: dict[str, KernelTime] = {}
         self._graph = executable.record.index
         self._kernels = executable.kernels
-        self._sites = executable.translation.sites
+        self._sites = executable.plan.sites
         self._start = 0.0
         self._clock: Callable[[], float] = time.perf_counter
 

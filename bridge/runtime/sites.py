@@ -18,8 +18,7 @@ import tvm_ffi
 
 from .. import torch_api
 from ..errors import RelaxgradError
-from ..importer.sites import SITE_FUNCTION
-from ..importer.translation import CallSite, ScalarRef, SiteResult, TensorArg
+from ..importer.translation import SITE_FUNCTION, CallSite, ScalarRef, SiteResult, TensorArg
 from .plans import Holder, Scalars, held, viewer
 
 SiteFunction = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ...kinds import Kind
+from .. import drawing
 from ..registry import overload, register, register_library, registered
 from ..translate import Translator
 from ..values import TensorValue
@@ -20,34 +21,22 @@ from ..values import TensorValue
 aten = torch.ops.aten
 
 
-def _draw(method: str) -> Callable[..., torch.Tensor]:
-    def draw(size: list[int], stride: list[int], dtype: torch.dtype, *args: Any, **kwargs: Any) -> torch.Tensor:
-        tensor = torch.empty_strided(size, stride, dtype=dtype)
-        filled: torch.Tensor = getattr(tensor, method)(*args, **kwargs)
-        return filled
-
-    draw.__name__ = method
-    return draw
-
-
 _IN_PLACE = {
-    "bernoulli.p": "bernoulli_",
-    "uniform.default": "uniform_",
-    "normal_functional.default": "normal_",
-    "exponential.default": "exponential_",
-    "geometric.default": "geometric_",
-    "log_normal.default": "log_normal_",
-    "cauchy.default": "cauchy_",
-    "random.default": "random_",
-    "random.from": "random_",
-    "random.to": "random_",
+    "bernoulli.p": drawing.bernoulli_,
+    "uniform.default": drawing.uniform_,
+    "normal_functional.default": drawing.normal_,
+    "exponential.default": drawing.exponential_,
+    "geometric.default": drawing.geometric_,
+    "log_normal.default": drawing.log_normal_,
+    "cauchy.default": drawing.cauchy_,
+    "random.default": drawing.random_,
+    "random.from": drawing.random_,
+    "random.to": drawing.random_,
 }
 
-for _name, _method in _IN_PLACE.items():
+for _name, _function in _IN_PLACE.items():
     if (_op := overload(f"aten.{_name}")) is None:
         continue
-
-    _function = _draw(_method)
 
     def _convert(ctx: Translator, x: TensorValue, *args: Any, _function: Callable[..., Any] = _function) -> Any:
         fake = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]  # a tensor node

@@ -1,0 +1,20 @@
+"""A compiled graph: code and the plan to call it, apart from the tensors and source lines of any one model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..importer.translation import CallingPlan, NodeReport
+from ..kinds import Kind
+
+
+@dataclass(eq=False)
+class Compiled:
+    """What graphs that are equal share. Filled by backend.py, or by the cache."""
+
+    library: Any  # TVM runtime module, from which a virtual machine is made
+    plan: CallingPlan
+    nodes: list[NodeReport]
+    kernels: dict[str, Kind]  # by name
+    symbols: tuple[str, ...] = ()  # names of the sizes in the reports, in order of appearance. Filled by the cache

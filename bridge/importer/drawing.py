@@ -1,0 +1,32 @@
+"""Random numbers drawn in place, into a new tensor of given strides: what the call sites of random ops call.
+
+Each function is called `function(size, stride, dtype, *args, **kwargs)` with the arguments of the Tensor method of its
+name. They are found by name, so that a stored plan can name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def _draw(method: str) -> Callable[..., torch.Tensor]:
+    def draw(size: list[int], stride: list[int], dtype: torch.dtype, *args: Any, **kwargs: Any) -> torch.Tensor:
+        tensor = torch.empty_strided(size, stride, dtype=dtype)
+        filled: torch.Tensor = getattr(tensor, method)(*args, **kwargs)
+        return filled
+
+    draw.__name__ = draw.__qualname__ = method
+    return draw
+
+
+bernoulli_ = _draw("bernoulli_")
+uniform_ = _draw("uniform_")
+normal_ = _draw("normal_")
+exponential_ = _draw("exponential_")
+geometric_ = _draw("geometric_")
+log_normal_ = _draw("log_normal_")
+cauchy_ = _draw("cauchy_")
+random_ = _draw("random_")

@@ -1,0 +1,56 @@
+"""TVM's runtime without TVM's compiler: loads compiled libraries and runs them in Relax's virtual machine.
+
+Note [Only the runtime]
+`import tvm` loads the compiler and its Python layers, and takes two seconds. A graph that comes out of the cache needs
+neither, so this file speaks to the 3 MB runtime library through `tvm_ffi` alone. A later `import tvm` finds that
+library loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tvm_ffi
+
+#: DLPack's number of the CPU, and the VM's of its allocator that keeps freed blocks.
+_CPU, _POOLED = 1, 2
+
+
+@functools.cache
+def load_runtime() -> None:
+    """Loads TVM's runtime library: see Note [Only the runtime]."""
+    if "tvm" in sys.modules:
+        return
+    found = importlib.util.find_spec("tvm")
+    library = Path(str(found.origin)).parent / "lib" / "libtvm_runtime.so" if found is not None else None
+    if library is None or "TVM_LIBRARY_PATH" in os.environ or not library.exists():
+        import tvm  # noqa: F401  # a build from source keeps its libraries elsewhere, and tvm knows where
+    else:
+        ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+
+
+def load_library(path: Path) -> Any:
+    """The compiled library at `path` (a runtime module). Raises RuntimeError where the system's loader refuses it."""
+    load_runtime()
+    return tvm_ffi.load_module(str(path), keep_module_alive=False)
+
+
+class Machine:
+    """A virtual machine on the CPU for one library. For one thread at a time."""
+
+    def __init__(self, library: Any):
+        load_runtime()
+        self._module = library["vm_load_executable"]()
+        self._module["vm_initialization"](_CPU, 0, _POOLED)
+        self.main: Callable[..., Any] = self._module["main"]
+
+    def instrument(self, hook: Callable[..., int]) -> None:
+        """Has `hook(function, name, before, returned, *args)` called around each kernel."""
+        self._module["set_instrument"](hook)

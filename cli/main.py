@@ -15,7 +15,7 @@ import typer
 
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
-from . import audit, bench, capture, doctor, report, train
+from . import audit, bench, cache, capture, doctor, report, train
 
 app = typer.Typer(
     name="relaxgrad",
@@ -29,6 +29,7 @@ app.command("capture")(capture.command)
 app.command("doctor")(doctor.command)
 app.command("audit")(audit.command)
 app.command("bench")(bench.command)
+app.add_typer(cache.app, name="cache")
 app.add_typer(report.app, name="report")
 
 

@@ -62,10 +62,12 @@ def limit() -> int:
     """The most bytes that the folder may hold. Raises UserError for a RELAXGRAD_CACHE_SIZE that is no number of MiB."""
     text = os.environ.get("RELAXGRAD_CACHE_SIZE", str(DEFAULT_MIB))
     try:
-        size = float(text)
-        return int(size * 2**20)
+        size = int(float(text) * 2**20)
+        if size >= 0:
+            return size
     except (ValueError, OverflowError):
-        raise UserError(f"RELAXGRAD_CACHE_SIZE={text!r} is no number of MiB; take one as {DEFAULT_MIB}") from None
+        pass
+    raise UserError(f"RELAXGRAD_CACHE_SIZE={text!r} is no number of MiB; take one as {DEFAULT_MIB}")
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,14 @@ from .names import BUILT_IN, DYNAMIC, EAGER, INDUCTOR, RELAXGRAD
 
 
 class Contender:
-    """One way to run a training step. `name`: RELAXGRAD, DYNAMIC, or one that `parse_against` takes."""
+    """One way to run a training step. `name`: RELAXGRAD, DYNAMIC, or one that `parse_against` takes.
 
-    def __init__(self, name: str):
+    `draw_as_eager`: where it has random numbers of its own, as TorchInductor, use eager's.
+    """
+
+    def __init__(self, name: str, draw_as_eager: bool = False):
         self.name = name
+        self.draw_as_eager = draw_as_eager
         self.dynamic = True if name == DYNAMIC else None  # None: torch's own default
         self.graphs: list[GraphRecord] = []  # of relaxgrad
 
@@ -39,6 +43,7 @@ class Contender:
             return
         if self.name == INDUCTOR:
             torch_api.load_inductor()
+            torch_api.inductor_draws_as_eager(self.draw_as_eager)
         x = torch.ones(8, requires_grad=True)
         self.compile(_square_sum)(x).backward()
         torch_api.dynamo_reset()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from relaxgrad.bridge.errors import UserError
 
 RELAXGRAD, DYNAMIC, EAGER, INDUCTOR = "relaxgrad", "relaxgrad-dynamic", "eager", "inductor"
+OWN_RANDOM = (INDUCTOR,)  # draw with a generator of their own, unless they are told otherwise
 BUILT_IN = (INDUCTOR, EAGER, "aot_eager")
 
 

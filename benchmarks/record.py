@@ -72,6 +72,7 @@ class ContenderRecord:
     warm: Start | None = None  # a second process on the cache that another one filled
     warm_reason: str = ""  # why there is none
     judged: dict[str, Judgement] = field(default_factory=dict)  # loss, gradients, buffers, parameters -> judgement
+    own_random: bool = False  # timed with random numbers of its own, and judged in a process that drew as eager does
     step: Step | None = None
     memory: int | None = None  # bytes: highest resident memory of the steps after the first, over the baseline
     warm_memory: int | None = None  # the same in the process with the warm cache, which has compiled nothing

@@ -2,7 +2,9 @@
 
 The judgement is that of `relaxgrad train` (coverage/numbers.py). The parameters after an optimizer step are judged
 against AdamW on the contender's own gradients: AdamW divides a gradient by its size, so where a gradient is noise the
-update of eager is noise as well, and tells nothing of the optimizer.
+update of eager is noise as well, and tells nothing of the optimizer. A compiled optimizer gets its step count as a
+float32 tensor, and `1 - 0.999 ** step` loses four digits there; so the rounding that is allowed is that of AdamW with
+float32 steps, and not that of eager's, whose steps are Python numbers.
 """
 
 from __future__ import annotations
@@ -68,9 +70,11 @@ class _Judge:
         return {name: vars(verdict) for name, verdict in judged.items()}
 
     def _judge_update(self, gradients: Named, result: Named) -> Judgement:
-        reference, eager = (_adamw(self.state, gradients, dtype) for dtype in (torch.float64, torch.float32))
-        told = [n for n, p in eager.items() if p.numel() and bool(p.any())]  # zeros against zeros tell nothing
-        return judgement({n: reference[n] for n in told}, {n: eager[n] for n in told}, {n: result.get(n) for n in told})
+        reference, rounded = (_adamw(self.state, gradients, dtype) for dtype in (torch.float64, torch.float32))
+        told = [n for n, p in rounded.items() if p.numel() and bool(p.any())]  # zeros against zeros tell nothing
+        return judgement(
+            {n: reference[n] for n in told}, {n: rounded[n] for n in told}, {n: result.get(n) for n in told}
+        )
 
 
 def _eager_step(model: str, problem: Problem, seed: int) -> numbers.StepValues:
@@ -83,16 +87,25 @@ def _eager_step(model: str, problem: Problem, seed: int) -> numbers.StepValues:
     return numbers.step_values(problem, loss)
 
 
-def _adamw(start: Mapping[str, Tensor], gradients: Named, widest: torch.dtype) -> dict[str, Tensor]:
-    """The parameters after one AdamW step from `start`; float32 ones computed in `widest`."""
-    parameters = {}
+def _adamw(start: Mapping[str, Tensor], gradients: Named, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The parameters after the first step of AdamW (Loshchilov and Hutter 2019, algorithm 2) with torch's defaults.
+
+    All numbers of the update, the step count among them, are in `dtype` (float32 or float64).
+    """
+    defaults = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=LEARNING_RATE).defaults
+    rate, (beta1, beta2), epsilon, decay = (defaults[key] for key in ("lr", "betas", "eps", "weight_decay"))
+    step = torch.ones((), dtype=dtype)
+    found = {}
     for name, value in start.items():
-        parameter = torch.nn.Parameter(value.to(widest if value.dtype == torch.float32 else value.dtype, copy=True))
-        gradient = gradients.get(name)
-        parameter.grad = None if gradient is None else gradient.to(parameter.dtype, copy=True)
-        parameters[name] = parameter
-    torch.optim.AdamW(parameters.values(), lr=LEARNING_RATE).step()
-    return {name: p.detach() for name, p in parameters.items()}
+        gradient, parameter = gradients.get(name), value.to(dtype)
+        if gradient is None:
+            found[name] = parameter
+            continue
+        gradient = gradient.to(dtype)
+        mean = (1 - beta1) * gradient / (1 - beta1**step)
+        square = (1 - beta2) * gradient * gradient / (1 - beta2**step)
+        found[name] = parameter * (1 - rate * decay) - rate * mean / (square.sqrt() + epsilon)
+    return found
 
 
 def judgement(reference: Named, eager: Named, result: Named) -> Judgement:

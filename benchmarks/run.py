@@ -3,10 +3,12 @@
 Note [The protocol of a benchmark]
 - A worker process for each contender, with the same parameters, inputs and random state, and the same environment.
   Exactly one runs at any time; the others are blocked on a pipe.
-- Cold: caches off, in an empty cache folder. A process first imports what it needs and compiles a function of one line;
-  that is `loading`. Then the first step of the model is timed, and with it the backend's own share.
-- Warm: one process fills a cache folder, and the first step of another on the same folder is timed.
+- Cold: caches off, and the cache folder empty. A process first imports what it needs and compiles a function of one
+  line; that is `loading`. Then the first step of the model is timed, and with it the backend's own share.
+- Warm: one process fills the cache folder, and the first step of another on the same folder is timed.
 - The first step of every contender, cold and warm, is judged by the float64 rule. One that is wrong is not timed.
+  Inductor draws dropout masks with a generator of its own, so where its first step is another than eager's, one more
+  process in which it draws as eager does is judged in its place; timed is the one with its own, which is the faster.
 - Turns A B A B ...: a step that is not timed (the others have taken the caches), then so many timed ones as make a turn
   of TURN seconds for the slowest contender, the same number for all. Warm-up rounds are left out. The value of a round
   is the mean of its steps; reported are the median of the rounds, their interquartile range, and the median of the
@@ -30,7 +32,7 @@ from relaxgrad.coverage.process import Outcome, State, Worker
 from relaxgrad.coverage.train_record import Judgement
 
 from .memory import TUNED_MALLOC
-from .names import DYNAMIC, EAGER, RELAXGRAD
+from .names import DYNAMIC, EAGER, OWN_RANDOM, RELAXGRAD
 from .record import ContenderRecord, ModelRecord, Settings, Start, Status, ratio_of, step_of
 
 TURN = 0.05  # seconds that the timed steps of the slowest contender take in one turn, at least
@@ -62,9 +64,16 @@ class _Run:
     say: Say
     workers: dict[str, Worker] = field(default_factory=dict)
 
-    def worker(self, contender: str, cache: dict[str, str]) -> Worker:
+    def folder_of(self, contender: str) -> Path:
+        """Where a contender keeps its caches and leaves its values."""
+        folder = self.folder / contender.replace(":", ".")
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def worker(self, contender: str, cache: dict[str, str], draw_as_eager: bool = False) -> Worker:
         arguments = {
             "contender": contender,
+            "draw_as_eager": draw_as_eager,
             "model": self.model,
             "seed": self.settings.seed,
             "protocol": self.settings.protocol,
@@ -143,7 +152,7 @@ def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
             found = record.contenders[name] = ContenderRecord(name)
             run.say(f"{name}: first step, caches off")
             _cold(run, found, judge)
-            if start_up and name != EAGER and found.status is Status.TIMED:
+            if start_up and name not in (EAGER, DYNAMIC) and found.status is Status.TIMED:
                 run.say(f"{name}: first step on a warm cache")
                 _warm(run, found, judge)
     return True
@@ -151,7 +160,7 @@ def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
 
 def _cold(run: _Run, found: ContenderRecord, judge: Worker) -> None:
     """The first step with caches off; its worker stays open where it is right."""
-    folder = run.folder / f"cold-{len(run.workers)}-{found.name.replace(':', '.')}"
+    folder = run.folder_of(found.name)
     worker = run.worker(found.name, cache_environment(folder, on=False))
     run.stack.callback(worker.close)
     found.cold, found.reason = _first(run, worker, folder / "values.pt")
@@ -159,6 +168,9 @@ def _cold(run: _Run, found: ContenderRecord, judge: Worker) -> None:
         worker.close()
         return
     wrong = _judge(run, judge, folder / "values.pt", found)
+    if wrong and found.name in OWN_RANDOM:
+        run.say(f"{found.name}: first step with eager's random numbers")
+        wrong = _judge_with_eagers_random(run, found, judge)
     if wrong:
         found.status, found.reason = (Status.FAILED, wrong) if not found.judged else (Status.WRONG, wrong)
         worker.close()
@@ -167,9 +179,21 @@ def _cold(run: _Run, found: ContenderRecord, judge: Worker) -> None:
     run.workers[found.name] = worker
 
 
+def _judge_with_eagers_random(run: _Run, found: ContenderRecord, judge: Worker) -> str:
+    """What is wrong with the first step of a process in which the contender draws as eager does. Else as `_judge`."""
+    folder = run.folder_of(found.name)  # the headers that the compiler prepared are there
+    with run.worker(found.name, cache_environment(folder, on=False), draw_as_eager=True) as worker:
+        start, reason = _first(run, worker, folder / "values.pt")
+    if start is None:
+        found.judged = {}
+        return f"with eager's random numbers: {reason}"
+    found.own_random = True
+    return _judge(run, judge, folder / "values.pt", found)
+
+
 def _warm(run: _Run, found: ContenderRecord, judge: Worker) -> None:
     """Fills a cache in one process and takes the first step of a second one, judged too."""
-    folder = run.folder / f"warm-{found.name.replace(':', '.')}"
+    folder = run.folder_of(found.name)
     for filled in (False, True):
         with run.worker(found.name, cache_environment(folder, on=True)) as worker:
             found.warm, found.warm_reason = _first(run, worker, folder / "values.pt")
@@ -179,13 +203,14 @@ def _warm(run: _Run, found: ContenderRecord, judge: Worker) -> None:
                 worker.call({"do": "turn", "steps": 2}, run.time_limit)
                 told = worker.call({"do": "finish"}, run.time_limit).value
                 found.warm_memory = told and told["memory"]
+    if found.own_random:  # the numbers are not eager's, and say nothing
+        return
     if wrong := _judge(run, judge, folder / "values.pt", ContenderRecord(found.name)):
         found.warm, found.warm_reason = None, f"wrong: {wrong}"
 
 
 def cache_environment(folder: Path, on: bool) -> dict[str, str]:
-    """The environment of a worker whose caches live in `folder`, which is made, or are off."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """The environment of a worker whose caches live in `folder`, or are off."""
     environment = {
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "RELAXGRAD_CACHE_DIR": str(folder / "relaxgrad"),

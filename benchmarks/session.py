@@ -30,7 +30,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 def session(arguments: dict[str, Any], emit: Emit) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Arguments: contender, model, seed, protocol, and `start`: the file that the reference left for all contenders."""
+    """Arguments: contender, draw_as_eager, model, seed, protocol, and `start`: the file that the reference left."""
     run = _Session(arguments)
     commands = {"first": run.first, "turn": run.turn, "finish": run.finish, "profile": run.profile}
     return lambda command: commands[command["do"]](command)
@@ -54,7 +54,7 @@ class _Session:
     """The state of one contender's worker."""
 
     def __init__(self, arguments: dict[str, Any]):
-        self.contender = Contender(arguments["contender"])
+        self.contender = Contender(arguments["contender"], arguments["draw_as_eager"])
         self.model, self.seed = arguments["model"], arguments["seed"]
         self.with_optimizer = arguments["protocol"] == "step"
         self.problem = load_like(self.model, self.seed, Path(arguments["start"]))

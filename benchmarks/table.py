@@ -112,9 +112,11 @@ def _start_row(model: str, contender: Mapping[str, Any]) -> list[str]:
         _seconds(cold["loading"]),
         _megabytes(contender["memory"]),
         _megabytes(contender["warm_memory"]),
-        str(contender["graphs"]),
-        str(sum(contender["graph_breaks"].values())),
-        str(contender["recompiles"]),
+        *(
+            (str(contender["graphs"]), str(sum(contender["graph_breaks"].values())), str(contender["recompiles"]))
+            if contender["step"] and contender["name"] != EAGER
+            else ("-", "-", "-")
+        ),
     ]
 
 

@@ -273,6 +273,11 @@ def load_inductor() -> None:
     private("inductor")
 
 
+def inductor_draws_as_eager(wanted: bool) -> None:
+    """Has TorchInductor draw random numbers with eager's generator, or (its default) with a faster one of its own."""
+    private("inductor").config.fallback_random = wanted
+
+
 def compile_seconds() -> dict[str, float]:
     """Wall time by what Dynamo and its backends time of a compilation, since the process began; parts are in wholes.
 

@@ -188,9 +188,11 @@ def _compile_seconds(api: Any) -> str:
 
 @probe("inductor")
 def _inductor(api: Any) -> str:
-    source = inspect.getsource(api.private("inductor").compile_fx_inner)
+    inductor = api.private("inductor")
+    _expect(inductor.config.fallback_random in (True, False), "no option for eager's random numbers")
+    source = inspect.getsource(inductor.compile_fx_inner)
     _expect("dynamo_timed(" in source and '"compile_fx_inner"' in source, "compile_fx_inner is not timed by its name")
-    return "TorchInductor times its part"
+    return "TorchInductor times its part, and can draw as eager does"
 
 
 @probe("explain")

@@ -1,4 +1,4 @@
-"""Where the time of compiled graphs goes: wall time by kernel, library call and ATen call."""
+"""Where the time of compiled graphs goes: wall time, bytes and operations by kernel, library call and ATen call."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from ..importer.translation import SITE_FUNCTION
 from ..kinds import Kind
 from .executable import Executable
+from .flops import bytes_of, product_flops, site_flops
 
 
 @dataclass
@@ -22,6 +23,8 @@ class KernelTime:
     kind: Kind
     calls: int = 0
     seconds: float = 0.0
+    bytes: int = 0  # of arguments and results, each once; see flops.py
+    flops: int = 0  # of matrix products, convolutions and attention; 0 where the shapes do not tell
 
 
 @contextlib.contextmanager
@@ -56,6 +59,7 @@ class _Recorder:
         self._graph = executable.record.index
         self._kernels = executable.kernels
         self._sites = executable.plan.sites
+        self._site_flops: dict[tuple[Any, ...], int] = {}  # by site and shapes: a formula takes longer than most calls
         self._start = 0.0
         self._clock: Callable[[], float] = time.perf_counter
 
@@ -66,9 +70,14 @@ class _Recorder:
         seconds = self._clock() - self._start
         if name == SITE_FUNCTION:
             site = self._sites[int(args[0])]
+            tensors = args[1:]
             name, kind = str(site.target), site.kind
+            size = bytes_of(tensors) + bytes_of(returned)
+            flops = self._flops_of_site(int(args[0]), tensors)
         elif name in self._kernels:
             kind = self._kernels[name]
+            size = bytes_of(args)
+            flops = product_flops([a.shape for a in args if hasattr(a, "shape")]) if kind is Kind.LIBRARY else 0
         else:
             return 0
         entry = self.times.get(name)
@@ -76,4 +85,12 @@ class _Recorder:
             entry = self.times[name] = KernelTime(self._graph, name, kind)
         entry.calls += 1
         entry.seconds += seconds
+        entry.bytes += size
+        entry.flops += flops
         return 0
+
+    def _flops_of_site(self, number: int, tensors: tuple[Any, ...]) -> int:
+        key = (number, *(tuple(t.shape) for t in tensors if hasattr(t, "shape")))
+        if key not in self._site_flops:
+            self._site_flops[key] = site_flops(self._sites[number], tensors)
+        return self._site_flops[key]

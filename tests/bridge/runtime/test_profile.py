@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.kinds import Kind
+from relaxgrad.bridge.runtime.flops import product_flops
 from relaxgrad.bridge.runtime.profile import profile_kernels
 
 
@@ -30,6 +32,43 @@ def test_kernels_are_timed_by_kind() -> None:
     counted = sum(t.calls for t in times)
     compiled(x).backward()
     assert sum(t.calls for t in times) == counted
+
+
+def test_bytes_and_operations_come_from_the_shapes() -> None:
+    torch_api.dynamo_reset()
+    convolution, linear = nn.Conv2d(3, 5, 3, padding=1), nn.Linear(7, 11)
+    x, batch, q = torch.randn(2, 3, 8, 8), torch.randn(4, 7), torch.randn(3, 6, 5)
+    compiled = torch.compile(
+        lambda x, b, q: (convolution(x), linear(b), q @ q.transpose(1, 2), (b + 1).sin()), backend=relaxgrad
+    )
+    with torch.no_grad():
+        compiled(x, batch, q)
+        with profile_kernels() as times:
+            compiled(x, batch, q)
+            compiled(x, batch, q)
+    found = {t.name: t for t in times}
+    convolved = found["aten.convolution.default"]
+    assert convolved.flops == 2 * 2 * (2 * 5 * 8 * 8) * (3 * 3 * 3)  # twice a run; two operations, outputs, inner
+    assert convolved.bytes == 2 * 4 * (x.numel() + 5 * 3 * 9 + 5 + 2 * 5 * 8 * 8)
+    products = {n: t for n, t in found.items() if "mm" in n}
+    assert sorted(t.flops for t in products.values()) == sorted([2 * 2 * 4 * 11 * 7, 2 * 2 * 3 * 6 * 6 * 5])
+    native = [t for t in times if t.kind is Kind.NATIVE and "sin" in t.name]
+    assert [(t.flops, t.bytes) for t in native] == [(0, 2 * 2 * 4 * batch.numel())]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "flops"),
+    [
+        ([(2, 3), (3, 5), (2, 5)], 2 * 2 * 3 * 5),
+        ([(2, 3), (5, 3), (5,), (2, 5)], 2 * 2 * 3 * 5),  # transposed, with a bias
+        ([(7, 2, 3), (7, 3, 5), (7, 2, 5)], 7 * 2 * 2 * 3 * 5),
+        ([(2, 9), (3, 5), (2, 5)], 0),  # the left operand is part of a larger tensor
+        ([(4, 4), (4, 4)], 0),
+        ([(0, 3), (3, 5), (0, 5)], 0),
+    ],
+)
+def test_operations_of_a_product(shapes: list[tuple[int, ...]], flops: int) -> None:
+    assert product_flops(shapes) == flops
 
 
 def test_nodes_say_how_they_run_and_where_they_are_from() -> None:

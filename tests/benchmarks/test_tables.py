@@ -1,0 +1,126 @@
+"""What a run shows: tables, geometric means, the profile, the plot."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from relaxgrad.benchmarks.names import parse_against
+from relaxgrad.benchmarks.plot import check_plot, plot
+from relaxgrad.benchmarks.profile import analyse
+from relaxgrad.benchmarks.record import ratio_of, step_of
+from relaxgrad.benchmarks.table import report, starts_table, steps_table
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.bridge.kinds import Kind
+from relaxgrad.bridge.runtime.profile import KernelTime
+from tests.benchmarks.records import PROFILE, model
+
+
+def cells(table: str, row: str) -> list[str]:
+    """The cells of the first line that begins with `row`."""
+    (line, *_) = [line for line in table.splitlines() if line.startswith(f"| {row} ")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_steps_and_ratios() -> None:
+    table = steps_table([model("a", eager=2.0), model("b", eager=8.0)])
+    assert cells(table, "model") == [
+        "model", "relaxgrad ms", "eager ms", "inductor ms", "eager / relaxgrad", "inductor / relaxgrad",
+    ]  # fmt: skip
+    assert cells(table, "a")[1:4] == ["10.00 ±0", "20.00 ±0.2", "failed"]
+    assert cells(table, "a")[4].startswith("2.000 ±0.02 (2.000")
+    assert cells(table, "**geometric mean**")[4:] == ["4.000 (4.000)", "-"]
+
+
+def test_starts_memory_and_graphs() -> None:
+    table = starts_table([model("a")])
+    assert cells(table, "a") == ["a", "relaxgrad", "4.00", "1.00", "2.00", "0.25", "6.00", "50", "-", "1", "0", "0"]
+    assert "1.25x" in cells(table, "**relaxgrad / eager**")
+
+
+def test_a_report_says_what_was_not_timed_and_has_a_part_for_each_malloc() -> None:
+    text = report([model("a"), model("a", malloc="tuned")])
+    assert text.count("## Steps: forward; 1 thread") == 2
+    assert "- a (malloc tuned), inductor: failed: no C++ compiler" in text
+
+
+def test_the_profile_is_shown() -> None:
+    text = report([model("a") | {"profile": PROFILE}])
+    assert "share of the limit 0.78" in text
+    assert cells(text, "library") == ["library", "2", "6.00", "60.0%", "1.0"]
+    assert cells(text, "outside kernels")[2:4] == ["2.00", "20.0%"]
+    assert cells(text, "0: addmm")[-3:] == ["400.0", "2%", "67%"]
+    assert cells(text, "1: fused_tanh")[-3:] == ["-", "90%", "-"]
+    assert "90% of the copy's bandwidth" in text
+    assert cells(text, "**geometric mean**")[-1] == "0.78 (0.78)"
+
+
+def test_share_of_the_limit() -> None:
+    times = [
+        KernelTime(0, "addmm", Kind.LIBRARY, calls=4, seconds=0.008, bytes=100, flops=4 * 10**8),
+        KernelTime(0, "slow", Kind.NATIVE, calls=2, seconds=0.004, bytes=2 * 10**7),  # half of the copy's rate
+        KernelTime(1, "cached", Kind.NATIVE, calls=2, seconds=0.002, bytes=4 * 10**7),  # twice the copy's rate
+        KernelTime(1, "aten.sort", Kind.FALLBACK, calls=2, seconds=0.002, bytes=0),
+    ]
+    found = analyse(times, steps=2, median=0.010, copy=1e10, gemm=1e11, threads=1)
+    assert [row["name"] for row in found["kernels"]] == ["addmm", "slow", "cached", "aten.sort"]
+    assert found["kernels"][0]["share_of_gemm"] == pytest.approx(0.5)
+    assert found["kernels"][1]["share_of_copy"] == pytest.approx(0.5)
+    assert found["limit_seconds"] == pytest.approx(0.004 + 3e7 / 1e10)
+    assert found["share_of_limit"] == pytest.approx(0.7)
+    assert found["share_of_limit_capped"] == pytest.approx((0.004 + 0.001 + 0.001) / 0.010)
+    assert found["outside_kernels"] == pytest.approx(0.002)
+    assert found["native_share_of_copy"] == pytest.approx((0.001 + 0.001) / 0.003)
+    assert found["native_time_near_copy"] == pytest.approx(1 / 3)
+    assert found["by_kind"]["native"]["seconds"] == pytest.approx(0.003)
+
+
+def test_ratios_are_of_rounds_that_ran_together() -> None:
+    def turns(*seconds: float) -> list[dict[str, object]]:
+        return [{"seconds": [s], "cpu": s / 2, "page_faults": 3} for s in seconds]
+
+    own, other = step_of(turns(1.0, 2.0, 4.0, 4.0)), step_of(turns(2.0, 4.0, 8.0, 10.0))
+    ratio = ratio_of(other, own)
+    assert ratio.median == 2.0  # the machine slowed down for both
+    assert ratio.of_medians == 2.0
+    assert ratio.rounds == 4
+    assert (own.cpu, own.page_faults) == (0.5, 3)
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_the_plot_is_a_file(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"run.{suffix}"
+    check_plot(path)
+    plot(path, [model("a"), model("b", eager=0.9), model("b", malloc="tuned")])
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG") if suffix == "png" else b"<svg" in data
+    assert len(data) > 2000
+
+
+def test_what_cannot_be_plotted_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"ends in \.svg or \.png"):
+        check_plot(tmp_path / "run.pdf")
+    with pytest.raises(UserError, match="no folder"):
+        check_plot(tmp_path / "none" / "run.svg")
+    with pytest.raises(UserError, match="nothing to plot"):
+        plot(tmp_path / "run.svg", [model() | {"ratios": {}}])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match=r"pip install relaxgrad\[plot\]"):
+        check_plot(tmp_path / "run.svg")
+
+
+def test_contenders_by_name() -> None:
+    assert parse_against("inductor, eager,inductor") == ("inductor", "eager")
+    assert parse_against("my_package.backends:fast") == ("my_package.backends:fast",)
+    for text, message in {
+        "": "names no contender",
+        "relaxgrad": "takes part in any case",
+        "relaxgrad-dynamic": "use --dynamic",
+        "no:such:thing": "not a contender",
+        "some/path.py": "not a contender",
+    }.items():
+        with pytest.raises(UserError, match=re.escape(message)):
+            parse_against(text)

@@ -52,7 +52,7 @@ class Contender:
     def compile(self, function: Any) -> Callable[..., Any]:
         """`function` (a module or a function) as this contender runs it."""
         if not self.compiles:
-            return function  # type: ignore[no-any-return]
+            return function
         if self.name in (RELAXGRAD, DYNAMIC):
             from relaxgrad.bridge import backend
 

@@ -202,7 +202,7 @@ def _warm(run: _Run, found: ContenderRecord, judge: Worker) -> None:
             if filled:
                 worker.call({"do": "turn", "steps": 2}, run.time_limit)
                 told = worker.call({"do": "finish"}, run.time_limit).value
-                found.warm_memory = told and told["memory"]
+                found.warm_memory = None if told is None else told["memory"]
     if found.own_random:  # the numbers are not eager's, and say nothing
         return
     if wrong := _judge(run, judge, folder / "values.pt", ContenderRecord(found.name)):

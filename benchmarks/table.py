@@ -33,8 +33,8 @@ def steps_table(records: Sequence[Mapping[str, Any]]) -> str:
     means = ["**geometric mean**", *[""] * len(names), *(_mean(records, name) for name in others)]
     if profiled:
         profiles = [record["profile"] for record in records if record["profile"]]
-        shares = [geometric_mean([p[key] for p in profiles]) for key in ("share_of_limit", "share_of_limit_capped")]
-        means.append("{:.2f} ({:.2f})".format(*shares))
+        share, capped = (geometric_mean([p[k] for p in profiles]) for k in ("share_of_limit", "share_of_limit_capped"))
+        means.append(f"{share:.2f} ({capped:.2f})")
     return _table([*rows, means], columns)
 
 

@@ -59,7 +59,7 @@ def product_flops(shapes: Sequence[Sequence[int]]) -> int:
 
 def site_flops(site: CallSite, args: Sequence[Any]) -> int:
     """Operations of a call into ATen with these tensors as arguments; 0 for ops that are no products."""
-    packet = getattr(site.target, "overloadpacket", None)
+    packet: Any = getattr(site.target, "overloadpacket", None)
     formula: Any = flop_counter.flop_registry.get(_SAME_FORMULA.get(packet, packet))
     if formula is None:
         return 0

@@ -91,14 +91,15 @@ def check_comparable(
 def changes(now: Iterable[Mapping[str, Any]], then: Iterable[Mapping[str, Any]]) -> list[Change]:
     """Every ratio of the stored models that were measured again, then the geometric mean for each contender.
 
-    Both are model records as JSON.
+    Both are model records as JSON. Contenders that did not take part this time are left out.
     """
     measured = {(record["model"], record["malloc"]): record for record in now}
     found: list[Change] = []
     for record in then:
         again = measured.get((record["model"], record["malloc"]))
         if again is not None:
-            found += [_change(record, again, against) for against in record["ratios"]]
+            raced = record["ratios"] if again["reason"] else again["contenders"]
+            found += [_change(record, again, against) for against in record["ratios"] if against in raced]
     return found + _means(found)
 
 
@@ -107,7 +108,7 @@ def _change(then: Mapping[str, Any], now: Mapping[str, Any], against: str) -> Ch
     if new is None:
         contenders = now["contenders"]
         rows = [contenders[name] for name in ("relaxgrad", against) if name in contenders]
-        reason = next((row["reason"] for row in rows if row["reason"]), now["reason"] or "not a contender now")
+        reason = next((row["reason"] for row in rows if row["reason"]), now["reason"])
         return Change(then["model"], then["malloc"], against, old["median"], None, band_of(old, old), reason)
     return Change(then["model"], then["malloc"], against, old["median"], new["median"], band_of(old, new))
 

@@ -9,6 +9,7 @@ from .names import DYNAMIC, EAGER, RELAXGRAD
 from .record import geometric_mean
 
 KERNELS = 25  # of a profile that are shown
+UNDISTURBED = 0.95  # CPU time over wall time of a step, at least: one thread is always at work
 
 
 def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
@@ -213,6 +214,19 @@ def failures(records: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def disturbed(records: Sequence[Mapping[str, Any]]) -> str:
+    """The contenders that had to wait for a CPU, in one line; empty where none had."""
+    found = [
+        f"{record['model']} {name} ({contender['step']['cpu']:.0%})"
+        for record in records
+        for name, contender in record["contenders"].items()
+        if contender["step"] and contender["step"]["cpu"] < UNDISTURBED
+    ]
+    if not found:
+        return ""
+    return f"Disturbed by other processes (CPU time over wall time): {', '.join(found)}. Repeat on a quiet machine."
+
+
 def penalty(records: Sequence[Mapping[str, Any]]) -> str:
     """What symbolic sizes cost, by geometric mean; empty where they were not measured."""
     ratios = [record["ratios"][DYNAMIC]["median"] for record in records if DYNAMIC in record["ratios"]]
@@ -230,7 +244,7 @@ def report(records: Sequence[Mapping[str, Any]]) -> str:
         measured = [record for record in chosen if record["contenders"]]
         if measured:
             parts += [f"## Steps: {measured[0]['protocol']}", steps_table(measured)]
-            parts += [text] if (text := penalty(measured)) else []
+            parts += [text for text in (penalty(measured), disturbed(measured)) if text]
             parts += ["## First steps, memory and graphs", starts_table(measured)]
         parts += [profile_tables(record) for record in chosen if record["profile"]]
         parts += ["\n".join(f"- {line}" for line in lines)] if (lines := failures(chosen)) else []

@@ -109,7 +109,7 @@ def command(
         threads=threads or then.get("threads", 1),
         protocol=protocol or then.get("protocol", PROTOCOLS[0]),
         malloc=malloc or then.get("malloc", MALLOC[0]),
-        dynamic=dynamic,
+        dynamic=dynamic or bool(then.get("dynamic")),
         rounds=rounds,
         seed=seed,
     )

@@ -69,6 +69,17 @@ def test_a_contender_that_is_not_timed_any_more_is_a_fall() -> None:
     assert "not measured now: gradients: w is off" in str(change)
 
 
+def test_a_contender_that_takes_no_part_is_left_out_and_a_model_that_fails_is_not() -> None:
+    now = model()
+    now["ratios"] = {}
+    del now["contenders"]["eager"]
+    assert changes([now], [model()]) == []
+    failed = model() | {"ratios": {}, "contenders": {}, "reason": "no result within 9 s"}
+    (change,) = changes([failed], [model()])
+    assert change.fell
+    assert change.reason == "no result within 9 s"
+
+
 def test_the_mean_of_many_falls_where_no_single_one_does() -> None:
     names = [f"model-{i}" for i in range(16)]
     then = [model(name, 2.0, 0.1) for name in names]

@@ -47,6 +47,13 @@ def test_a_report_says_what_was_not_timed_and_has_a_part_for_each_malloc() -> No
     assert "- a (malloc tuned), inductor: failed: no C++ compiler" in text
 
 
+def test_a_contender_that_waited_for_a_cpu_is_named() -> None:
+    record = model("a")
+    assert "Disturbed" not in report([record])
+    record["contenders"]["eager"]["step"]["cpu"] = 0.5
+    assert "Disturbed by other processes (CPU time over wall time): a eager (50%)." in report([record])
+
+
 def test_the_profile_is_shown() -> None:
     text = report([model("a") | {"profile": PROFILE}])
     assert "share of the limit 0.78" in text

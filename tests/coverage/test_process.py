@@ -217,3 +217,13 @@ def test_a_session_that_does_not_open() -> None:
     with session("no_session") as worker:
         assert (worker.opened.state, worker.opened.message) == (State.USER_ERROR, "no session")
         assert worker.call({"add": 1}, 60.0) is worker.opened
+
+
+def test_an_interrupt_while_a_worker_answers_kills_it() -> None:
+    def interrupt(event: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), session() as worker:
+        pid = worker.call({"do": "pid"}, 60.0).value["pid"]  # type: ignore[index]
+        worker.call({"add": 1}, 60.0, interrupt)
+    assert gone(pid)

@@ -61,6 +61,6 @@ def plot(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     axes.set_title(
         timed[0]["protocol"] if not several else timed[0]["protocol"].rpartition(";")[0], fontsize=8, wrap=True
     )
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=len(names) + 1)
     figure.savefig(path)
     pyplot.close(figure)

@@ -9,6 +9,7 @@ from .names import DYNAMIC, EAGER, RELAXGRAD
 from .record import geometric_mean
 
 KERNELS = 25  # of a profile that are shown
+NAME = 50  # characters of a kernel's name
 UNDISTURBED = 0.95  # CPU time over wall time of a step, at least: one thread is always at work
 
 
@@ -163,7 +164,7 @@ def profile_tables(record: Mapping[str, Any]) -> str:
     totals.append(["outside kernels", "", f"{outside * 1e3:.2f}", f"{outside / step:.1%}", ""])
     kernels = [
         [
-            f"{k['graph']}: {k['name']}",
+            f"{k['graph']}: {_short(k['name'])}",
             k["kind"],
             f"{k['calls']:.0f}",
             f"{k['seconds'] * 1e3:.3f}",
@@ -195,6 +196,11 @@ def profile_tables(record: Mapping[str, Any]) -> str:
     by_kind = _table(totals, ("kind", "calls", "ms", "share", "MB"))
     columns = ("kernel", "kind", "calls", "ms", "share", "MB", "MFLOP", "of copy", "of GEMM")
     return f"{head}\n\n{by_kind}\n\n{_table(kernels[:KERNELS], columns)}{more}"
+
+
+def _short(name: str) -> str:
+    """A fused kernel is named after all that is in it; the JSON has the whole."""
+    return name if len(name) <= NAME else f"{name[: NAME - 1]}…"
 
 
 def failures(records: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .. import torch_api
 from ..importer.translation import SITE_FUNCTION
 from ..kinds import Kind
 from .executable import Executable
@@ -47,6 +48,11 @@ def profile_kernels() -> Iterator[list[KernelTime]]:
             found += recorder.times.values()
 
 
+def _name_of(target: Any) -> str:
+    """An op's own name; a function's without its address."""
+    return str(target) if isinstance(target, torch_api.OpOverload) else getattr(target, "__name__", str(target))
+
+
 def _nothing(*_: Any) -> int:
     return 0
 
@@ -71,7 +77,7 @@ class _Recorder:
         if name == SITE_FUNCTION:
             site = self._sites[int(args[0])]
             tensors = args[1:]
-            name, kind = str(site.target), site.kind
+            name, kind = _name_of(site.target), site.kind
             size = bytes_of(tensors) + bytes_of(returned)
             flops = self._flops_of_site(int(args[0]), tensors)
         elif name in self._kernels:

@@ -112,3 +112,21 @@ def test_relaxgrad_that_compiled_nothing_says_so() -> None:
         assert seconds is not None
         assert seconds > 0
     assert Contender("eager").backend_seconds() is None
+
+
+@pytest.mark.slow
+def test_inductor_beside_relaxgrad_with_cold_and_warm_caches() -> None:
+    record = bench_model("mlp", Settings(("inductor",), rounds=4, warm_up=1), 900.0)
+    own, inductor = record.contenders["relaxgrad"], record.contenders["inductor"]
+    assert own.status is Status.TIMED, own.reason
+    assert inductor.status is Status.TIMED, inductor.reason
+    assert inductor.own_random  # dropout masks of its own
+    assert not own.own_random
+    for found in (own, inductor):
+        assert found.cold is not None
+        assert found.warm is not None, found.warm_reason
+        assert found.cold.backend is not None
+        assert found.warm.backend is not None
+        assert 0 < found.cold.backend < found.cold.first
+        assert found.warm.backend < found.cold.backend / 2
+        assert found.graphs == 1

@@ -44,11 +44,11 @@ def command(
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of torch, BLAS and TVM [default: 1].", show_default=False)
+        int | None, typer.Option(min=1, help="Of torch, BLAS and TVM; 1 by default.", show_default=False)
     ] = None,
     protocol: Annotated[
         str | None,
-        typer.Option(metavar="fwd_bwd|step", help="step: with AdamW [default: fwd_bwd].", show_default=False),
+        typer.Option(metavar="fwd_bwd|step", help="step: with AdamW; fwd_bwd by default.", show_default=False),
     ] = None,
     dynamic: Annotated[
         bool, typer.Option("--dynamic", help="The step with symbolic sizes as one more contender.")
@@ -61,7 +61,7 @@ def command(
         str | None,
         typer.Option(
             metavar="system|tuned|both",
-            help="tuned: glibc keeps freed memory, in every contender [default: system].",
+            help="tuned: glibc keeps freed memory, in every contender; system by default.",
             show_default=False,
         ),
     ] = None,

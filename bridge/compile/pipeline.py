@@ -27,6 +27,7 @@ def passes(target: tvm.target.Target) -> list[Any]:
         rx.DeadCodeElimination(["main"]),
         schedule_kernels(target),
         assume_element_alignment(),
+        *([intrinsics.link()] if target.kind.name == "llvm" else []),
         # A reshape of a whole tensor shares its memory.
         rx.RewriteDataflowReshape(),
         # Destination passing, memory planned ahead, shapes computed once.

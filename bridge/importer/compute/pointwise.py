@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import te, tirx
 
+from . import intrinsic
 from .layout import broadcast_index
 
 Expr = Any
@@ -151,8 +152,7 @@ def negative(x: Expr) -> Expr:
 
 
 def sigmoid(x: Expr) -> Expr:
-    one = number(1, dtype_of(x))
-    return one / (one + tirx.exp(negative(x)))
+    return intrinsic.call("sigmoid", x)
 
 
 def libm(name: str) -> Callable[..., Expr]:

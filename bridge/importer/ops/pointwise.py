@@ -11,7 +11,7 @@ import torch
 from tvm import tirx
 
 from ...kinds import ReasonKind
-from ..compute import checks, integer, program
+from ..compute import checks, integer, intrinsic, program
 from ..compute import pointwise as pw
 from ..compute.pointwise import Expr, number
 from ..promotion import result_type
@@ -161,24 +161,24 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
     "log2": tirx.log2,
     "log10": tirx.log10,
     "log1p": tirx.log1p,
-    "expm1": pw.libm("expm1"),
+    "expm1": functools.partial(intrinsic.call, "expm1"),
     "sqrt": tirx.sqrt,
     "rsqrt": lambda x: number(1, pw.dtype_of(x)) / tirx.sqrt(x),
     "reciprocal": lambda x: number(1, pw.dtype_of(x)) / x,
     "sin": tirx.sin,
     "cos": tirx.cos,
-    "tan": pw.libm("tan"),
-    "sinh": pw.libm("sinh"),
-    "cosh": pw.libm("cosh"),
+    "tan": functools.partial(intrinsic.call, "tan"),
+    "sinh": functools.partial(intrinsic.call, "sinh"),
+    "cosh": functools.partial(intrinsic.call, "cosh"),
     "tanh": tirx.tanh,
-    "asin": pw.libm("asin"),
-    "acos": pw.libm("acos"),
-    "atan": pw.libm("atan"),
-    "asinh": pw.libm("asinh"),
-    "acosh": pw.libm("acosh"),
-    "atanh": pw.libm("atanh"),
+    "asin": functools.partial(intrinsic.call, "asin"),
+    "acos": functools.partial(intrinsic.call, "acos"),
+    "atan": functools.partial(intrinsic.call, "atan"),
+    "asinh": functools.partial(intrinsic.call, "asinh"),
+    "acosh": functools.partial(intrinsic.call, "acosh"),
+    "atanh": functools.partial(intrinsic.call, "atanh"),
     "erf": tirx.erf,
-    "erfc": pw.libm("erfc"),
+    "erfc": functools.partial(intrinsic.call, "erfc"),
     "sigmoid": pw.sigmoid,
     "floor": lambda x: tirx.floor(x) if pw.is_float(x) else x,
     "ceil": lambda x: tirx.ceil(x) if pw.is_float(x) else x,
@@ -223,7 +223,7 @@ def convert_leaky_relu(ctx: Translator, x: TensorValue, slope: Any) -> TensorVal
 def convert_elu(ctx: Translator, x: TensorValue, alpha: Any, scale: Any, input_scale: Any) -> TensorValue:
     def elu(v: Expr, a: Expr, s: Expr, k: Expr) -> Expr:
         zero = number(0, pw.dtype_of(v))
-        return tirx.Select(v > zero, v * s, pw.libm("expm1")(v * k) * (a * s))
+        return tirx.Select(v > zero, v * s, intrinsic.call("expm1", v * k) * (a * s))
 
     return emit(ctx, elu, [x, alpha, scale, input_scale], opmath(out_dtype(ctx)))
 

@@ -27,7 +27,7 @@ def build(function: Callable[..., Any], *inputs: torch.Tensor, schedule: bool = 
     sch = s_tir.Schedule(tvm.IRModule({"main": kernel}))
     if schedule:
         sch = cpu.schedule(sch)
-    library = tvm.compile(sch.mod, target=resolve_target("llvm"))
+    library = tvm.compile(intrinsics.link()(sch.mod), target=resolve_target("llvm"))
     tensors = [torch.full([int(d) for d in o.shape], 77, dtype=getattr(torch, str(o.dtype))) for o in outputs]
     library["main"](*inputs, *tensors)
     return tensors, sch.mod["main"]

@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import sys
@@ -58,9 +57,11 @@ def key_of(captured: CapturedGraph, options: Sequence[Any]) -> Key:
     graph = captured.module.graph
     roles = [o.role.value for o in captured.outputs] if captured.kind is GraphKind.FORWARD else []
     parts = [FORMAT, surroundings(), encode(list(options)), captured.kind.value, roles]
-    nodes = [text.node(captured.module, node) for node in graph.nodes]
-    written = json.dumps([parts, nodes, text.facts], separators=(",", ":"))
-    return Key(hashlib.sha256(written.encode()).hexdigest()[:40], tuple(map(str, text.numbers)))
+    digest = hashlib.sha256(repr(parts).encode())
+    for node in graph.nodes:  # node by node: the lists of a whole large graph would keep the garbage collector busy
+        digest.update(repr(text.node(captured.module, node)).encode())
+    digest.update(repr(text.facts).encode())
+    return Key(digest.hexdigest()[:40], tuple(map(str, text.numbers)))
 
 
 class _GraphText:
@@ -70,6 +71,7 @@ class _GraphText:
         self.numbers: dict[sympy.Symbol, int] = {}
         self.facts: list[Any] = []  # of each symbol, in order of appearance
         self._expressions: dict[sympy.Expr, Any] = {}
+        self._targets: dict[Any, Any] = {}
         self._plain_tensors = (torch_api.FakeTensor, torch.nn.Parameter)
         self._converters = getattr(sys.modules.get(f"{_PACKAGE}.importer.registry"), "_REGISTRY", {})
 
@@ -77,10 +79,9 @@ class _GraphText:
         val = node.meta.get("val")
         target: Any = node.target
         if node.op == "call_function":
-            self._own_converter(target)
-            target = encode(target)
-            if target[0] == "op":
-                target = [*target, *_facts_of_op(node.target)]
+            target = self._targets.get(node.target)
+            if target is None:
+                target = self._targets[node.target] = self._target(node.target)
         if node.op == "get_attr":
             val = attribute(module, node)
             if not isinstance(val, torch.Tensor):
@@ -93,6 +94,14 @@ class _GraphText:
             text.append([torch_api.same_storage(leaf, base) for leaf in leaves])
         return text
 
+    def _target(self, function: Any) -> Any:
+        """What a node calls; of an op also what translation reads of it."""
+        self._own_converter(function)
+        text = encode(function)
+        if text[0] == "op":
+            text += [str(function._schema), sorted(tag.name for tag in function.tags)]
+        return text
+
     def _own_converter(self, target: Any) -> None:
         """Raises NotPlain where this process converts an op by a function that is not the bridge's."""
         function = getattr(self._converters.get(target), "function", None)
@@ -102,7 +111,7 @@ class _GraphText:
             raise NotPlain(f"a converter of {target} that {function.__module__} registered")
 
     def _argument(self, value: Any) -> Any:
-        return ["node", value.name] if isinstance(value, torch.fx.Node) else self.value(value)
+        return ["node", value.name] if type(value) is torch.fx.Node else self.value(value)
 
     def value(self, value: Any) -> Any:
         """A leaf or a nest of what a node may return."""
@@ -119,11 +128,12 @@ class _GraphText:
 
     def _tensor(self, tensor: torch.Tensor) -> Any:
         kind = "tensor" if isinstance(tensor, self._plain_tensors) else type(tensor).__name__
-        device = tensor.device
-        text = [kind, str(tensor.dtype), device.type, device.index, [self._number(s) for s in tensor.shape]]
+        device, number = tensor.device, self._number
+        shape = [n if type(n) is int else number(n) for n in tensor.shape]
+        text = [kind, str(tensor.dtype), device.type, device.index, shape]
         if tensor.layout is torch.strided:
-            text += [[self._number(s) for s in tensor.stride()], self._number(tensor.storage_offset())]
-            return [*text, tensor.is_quantized]
+            stride = [n if type(n) is int else number(n) for n in tensor.stride()]
+            return [*text, stride, number(tensor.storage_offset()), tensor.is_quantized]
         return [*text, str(tensor.layout)]
 
     def _number(self, number: Any) -> Any:
@@ -159,14 +169,8 @@ class _GraphText:
             return [type(expr).__name__, sympy.srepr(expr)]
         parts = [self._expression(arg) for arg in expr.args]
         if isinstance(expr, sympy.Add | sympy.Mul):  # sympy orders these by the names of the symbols
-            parts.sort(key=json.dumps)
+            parts.sort(key=repr)
         return [type(expr).__name__, parts]
-
-
-@functools.cache
-def _facts_of_op(op: Any) -> list[Any]:
-    """What translation reads of an op apart from its name."""
-    return [str(op._schema), sorted(tag.name for tag in op.tags)]
 
 
 def surroundings() -> list[Any]:

@@ -33,6 +33,8 @@ def export(executable: Any, path: Path) -> None:
 
     Raises RuntimeError where the linker fails or is missing, and what TVM raises.
     """
+    from tvm.target import codegen
+
     command = linker()
     if command is None:
         raise RuntimeError(f"there is no linker ({', '.join(_LINKERS)}) on PATH")
@@ -43,4 +45,6 @@ def export(executable: Any, path: Path) -> None:
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise RuntimeError(f"{os.path.basename(command[0])} failed: {lines[0] if lines else 'no message'}")
 
+    # Of a graph without kernels TVM would write C, and want a compiler for it, unless it is told of a machine.
+    link.get_target_triple = codegen.llvm_get_system_triple  # type: ignore[attr-defined]  # read by TVM
     executable.export_library(str(path), fcompile=link)

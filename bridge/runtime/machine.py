@@ -22,6 +22,9 @@ import tvm_ffi
 #: DLPack's number of the CPU, and the VM's of its allocator that keeps freed blocks.
 _CPU, _POOLED = 1, 2
 
+#: The function of a library that makes a virtual machine.
+_ENTRY = "vm_load_executable"
+
 
 @functools.cache
 def load_runtime() -> None:
@@ -37,9 +40,14 @@ def load_runtime() -> None:
 
 
 def load_library(path: Path) -> Any:
-    """The compiled library at `path` (a runtime module). Raises RuntimeError where the system's loader refuses it."""
+    """The compiled library at `path` (a runtime module).
+
+    Raises RuntimeError where the system's loader refuses it, AttributeError where it holds no Relax function.
+    """
     load_runtime()
-    return tvm_ffi.load_module(str(path), keep_module_alive=False)
+    library = tvm_ffi.load_module(str(path), keep_module_alive=False)
+    library[_ENTRY]
+    return library
 
 
 class Machine:
@@ -47,7 +55,7 @@ class Machine:
 
     def __init__(self, library: Any):
         load_runtime()
-        self._module = library["vm_load_executable"]()
+        self._module = library[_ENTRY]()
         self._module["vm_initialization"](_CPU, 0, _POOLED)
         self.main: Callable[..., Any] = self._module["main"]
 

@@ -69,8 +69,8 @@ def tensor(*shape: int, stride: tuple[int, ...] | None = None, **kwargs: Any) ->
 T = functools.partial(tensor, 2, 3)
 INF, NAN = float("inf"), float("nan")
 
-SCALARS = [0, 1, -1, True, False, None, 0.0, -0.0, 1.0, INF, -INF, NAN, 1 + 0j, 1j, complex(0.0, -0.0), 0.1, "1", "True",
-           torch.float32, torch.float64, torch.strided, torch.contiguous_format, torch.device("cpu"),
+SCALARS = [0, 1, -1, True, False, None, 0.0, -0.0, 1.0, INF, -INF, NAN, 1 + 0j, 1j, complex(0.0, -0.0), 0.1, "1",
+           "True", torch.float32, torch.float64, torch.strided, torch.contiguous_format, torch.device("cpu"),
            torch.device("cuda"), torch.device("cuda", 0), 2**70, [], (), {}, [1], (1,), [[1]], [1, 1], [True], [1.0],
            {"a": 1}, {"b": 1}, slice(1), slice(None, None, 1), ..., torch.Size([1]), aten.mul.Tensor, aten.mul.Scalar,
            operator.add, operator.sub]  # fmt: skip
@@ -189,7 +189,7 @@ def test_what_lies_around_a_graph_has_a_part(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def symbolic(*shape: int, before: int = 0, guards: Callable[[Tensor], object] | None = None) -> Tensor:
-    """A FakeTensor with a symbol for each distinct size; `before` other symbols are made first, so that names differ."""
+    """A FakeTensor with a symbol for each distinct size; `before` others are made first, so that names differ."""
     mode = torch_api.symbolic_fake_mode()
     for number in range(before):
         torch_api.fake_tensor(mode, torch.empty(101 + number), True)
@@ -222,9 +222,13 @@ SYMBOLIC: dict[str, tuple[Callable[[], CapturedGraph], Callable[[], CapturedGrap
     "division": (lambda: captured(*_sizes(lambda a, b: a // b)), lambda: captured(*_sizes(lambda a, b: b // a))),
     "rest": (lambda: captured(*_sizes(lambda a, b: a // 2)), lambda: captured(*_sizes(lambda a, b: a % 2))),
     "symbolic float": (lambda: captured(*_sizes(lambda a, b: a)), lambda: captured(*_sizes(lambda a, b: a * 1.0))),
-    "known bounds": (lambda: captured(symbolic(5)), lambda: captured(symbolic(5, guards=lambda t: bool(t.shape[0] < 9)))),
+    "known bounds": (lambda: captured(symbolic(5)), lambda: captured(symbolic(5, guards=_below_nine))),
     "argument": (lambda: _sized_argument(0), lambda: _sized_argument(1)),
 }  # fmt: skip
+
+
+def _below_nine(fake: Tensor) -> None:
+    assert fake.shape[0] < 9
 
 
 def _sizes(function: Callable[[Any, Any], Any]) -> list[Any]:

@@ -38,8 +38,8 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Other contenders: inductor, eager, aot_eager, any backend of torch.compile, package.module:backend "
-            "[default: inductor,eager].",
+            help="Other contenders: inductor, eager, aot_eager, any backend of torch.compile, package.module:backend; "
+            "inductor,eager by default.",
             show_default=False,
         ),
     ] = None,

@@ -45,6 +45,8 @@ def contender(arguments: dict[str, Any], emit: Any) -> Answer:
         with open(os.environ["LOG_OF_THE_TEST"], "a") as log:
             log.write(f"{name} {what}\n")
 
+    note(f"pid {os.getpid()}")
+
     def answer(command: dict[str, Any]) -> dict[str, Any]:
         nonlocal turns
         note(f"{command['do']} begins")

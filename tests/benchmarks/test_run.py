@@ -86,6 +86,18 @@ def test_tuned_malloc_reaches_every_contender(log: Path) -> None:
     assert not [line for line in told if "malloc system" in line]
 
 
+def test_an_interrupt_kills_every_worker(log: Path) -> None:
+    def say(text: str) -> None:
+        if text.startswith("round 2"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench_model("a-model", Settings(("eager",)), 60.0, start_up=False, say=say, sessions=SESSIONS)
+    pids = [line.rpartition(" ")[2] for line in log.read_text().splitlines() if " pid " in line]
+    assert len(pids) == 2
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
 def test_a_model_that_is_wrong_itself(log: Path) -> None:
     record = bench("eager", model="bad-model")
     assert (record.reason, record.user_error, record.contenders) == ("the factory raised", True, {})

@@ -203,9 +203,9 @@ def _cpu(path: str = "/proc/cpuinfo") -> list[str]:
 def sources() -> str:
     """A hash of every source file of the bridge."""
     digest = hashlib.sha256()
-    for path in _source_files():
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(_BRIDGE)} {len(content)}\n".encode())
+    for path in _source_files(_BRIDGE):
+        content = Path(path).read_bytes()
+        digest.update(f"{os.path.relpath(path, _BRIDGE)} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
 
@@ -213,9 +213,13 @@ def sources() -> str:
 def changed_since(time: float) -> bool:
     """Whether a source file of the bridge was written after `time` (seconds since the epoch): what this process runs is
     then not what `sources` hashes."""
-    return any(path.stat().st_mtime > time for path in _source_files())
+    try:
+        return any(os.stat(path).st_mtime > time for path in _source_files(_BRIDGE))
+    except FileNotFoundError:
+        return True
 
 
-def _source_files() -> list[Path]:
-    found = [Path(folder, name) for folder, _, names in os.walk(_BRIDGE) for name in names if name.endswith(".py")]
+@functools.cache
+def _source_files(folder: Path) -> list[str]:
+    found = [os.path.join(inner, name) for inner, _, names in os.walk(folder) for name in names if name.endswith(".py")]
     return sorted(found)

@@ -298,6 +298,7 @@ def test_an_edited_bridge_has_other_keys(tmp_path: Path, monkeypatch: pytest.Mon
     for change in (lambda: None, lambda: file.write_text("x = 2\n"), lambda: file.rename(tmp_path / "b.py")):
         change()
         cache_key.sources.cache_clear()
+        cache_key._source_files.cache_clear()
         hashes.append(cache_key.sources())
     cache_key.sources.cache_clear()
     assert len(set(hashes)) == 3
@@ -311,6 +312,8 @@ def test_an_edit_after_the_bridge_was_loaded_is_seen(tmp_path: Path, monkeypatch
     loaded = time.time() - 30
     assert not cache_key.changed_since(loaded)
     file.write_text("x = 2\n")
+    assert cache_key.changed_since(loaded)
+    file.unlink()
     assert cache_key.changed_since(loaded)
 
 

@@ -32,15 +32,14 @@ def _reduced(b: Lanes, x: Value) -> tuple[Value, Value, Value]:
 
 
 def _exp(b: Lanes, x: Value) -> tuple[Value, Value]:
-    """(t, bits whose low ones are n) with exp(x) = (1 + t) * 2^n, for |x| < 2^13."""
+    """(p, bits whose low ones are n) with exp(x) = p * 2^n, for |x| < 2^13."""
     bits, high, low = _reduced(b, x)
     r = high + low
-    return high + b.multiply_add(r * r, b.polynomial(r, _EXP), low), bits
+    return 1.0 + b.multiply_add(r * r, b.polynomial(r, _EXP), r), bits
 
 
 def exp(b: Lanes, x: Value) -> Value:
-    t, n = _exp(b, b.at_least(b.at_most(x, 89.0), -104.0))
-    return b.scaled(1.0 + t, n)
+    return b.scaled(*_exp(b, b.at_least(b.at_most(x, 89.0), -104.0)))
 
 
 def exp2(b: Lanes, x: Value) -> Value:
@@ -65,15 +64,20 @@ def expm1(b: Lanes, x: Value) -> Value:
 def sigmoid(b: Lanes, x: Value) -> Value:
     """1 / (1 + e) or e / (1 + e) with e = exp(-|x|), by the sign of x: accurate down to the denormals.
 
-    What the sum loses to rounding is taken off the dividend e, before that is rounded itself.
+    Everything is times 2^64, so that e is no denormal. What the sum loses to rounding is taken off the dividend e,
+    before that is rounded itself.
     """
-    t, n = _exp(b, b.at_least(b.with_sign(x, -1.0), -104.0))
-    e = b.scaled(1.0 + t, n)
-    total = 1.0 + e
-    lost = e - (total - 1.0)
-    over_total = b.multiply_add(e, -0.5, 1.0)  # 1 / (1 + e), roughly
-    dividend = b.scaled(1.0 + (t - lost * over_total), n)
-    return b.select(x < 0.0, dividend, 1.0) / total
+    one = 2.0**64
+    bits, high, low = _reduced(b, b.at_least(b.with_sign(x, -1.0), -104.0))
+    r = high + low
+    t = b.multiply_add(r * r, b.polynomial(r, _EXP), r)
+    power = b.power_of_two(bits, 64)
+    e = (1.0 + t) * power
+    total = e + one
+    lost = (total - one) - e
+    over_total = b.multiply_add(e, -0.5 / one / one, 1.0 / one)  # 1 / (1 + e), roughly
+    dividend = (1.0 + b.multiply_add(lost, over_total, t)) * power
+    return b.select(x < 0.0, dividend, one) / total
 
 
 def tanh(b: Lanes, x: Value) -> Value:
@@ -82,15 +86,14 @@ def tanh(b: Lanes, x: Value) -> Value:
     u = a * a
     near = b.multiply_add(a * u, b.polynomial(u, _TANH), a)
     bounded = b.at_most(a, 10.0)
-    t, n = _exp(b, bounded + bounded)
-    far = 1.0 - 2.0 / ((1.0 + t) * b.power_of_two(n) + 1.0)
+    p, n = _exp(b, bounded + bounded)
+    far = 1.0 - 2.0 / (p * b.power_of_two(n) + 1.0)
     return b.with_sign(b.select(a < 0.625, near, far), x)
 
 
 def _half_exp(b: Lanes, a: Value) -> Value:
     """exp(a) / 2 for a >= 0; infinity where cosh(a) is."""
-    t, n = _exp(b, b.at_most(a, 91.0))
-    return b.scaled(1.0 + t, n, -1)
+    return b.scaled(*_exp(b, b.at_most(a, 91.0)), -1)
 
 
 def cosh(b: Lanes, x: Value) -> Value:

@@ -114,11 +114,14 @@ def _refusing_partition(options: BackendOptions) -> Callable[..., Any]:
 
 def _refusals(gm: torch.fx.GraphModule, kind: GraphKind, options: BackendOptions) -> Sequence[Reason]:
     """Every reason for which a node of the graph would run in ATen. Compiles nothing."""
-    from .importer.translate import CannotTranslate, Options, translate
-
+    captured = describe(gm, kind)
     with torch_api.real_tensors():
+        if _kept(captured, options)[1] is not None:  # under these options, which refuse: it had none
+            return ()
+        from .importer.translate import CannotTranslate, Options, translate
+
         try:
-            return translate(describe(gm, kind), Options(on_compile_error=options.on_compile_error)).reasons
+            return translate(captured, Options(on_compile_error=options.on_compile_error)).reasons
         except CannotTranslate as refusal:
             return _of_every_op(gm, refusal.reason)
 
@@ -179,8 +182,7 @@ def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Callable[..., A
 
     settle_pools()
     start = time.perf_counter()
-    key = cache.key_of(captured, astuple(options), _loaded) if options.cache == "on" else None
-    compiled = cache.find(key) if key is not None else None
+    key, compiled = _kept(captured, options)
     if key is not None and compiled is not None:
         nodes = cache.reports(compiled, key, captured.module)
         seconds = {"translate": 0.0, "compile": 0.0, "cache": time.perf_counter() - start}
@@ -189,6 +191,14 @@ def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Callable[..., A
     record = _record(captured, compiled, nodes, seconds)
     _publish(record)
     return Executable(compiled, constants(captured.module), record)
+
+
+def _kept(captured: CapturedGraph, options: BackendOptions) -> tuple[Key | None, Compiled | None]:
+    """The key of a graph, None where it is not cached, and what the cache has under it, None where it has nothing."""
+    from .compile import cache
+
+    key = cache.key_of(captured, astuple(options), _loaded) if options.cache == "on" else None
+    return key, None if key is None else cache.find(key)
 
 
 def _compiled(

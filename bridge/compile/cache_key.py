@@ -29,7 +29,7 @@ import sympy
 import torch
 import torch.fx
 
-from .. import torch_api
+from .. import blas, torch_api
 from ..importer.constants import attribute
 from ..importer.views import VIEW_OPS
 from ..schemas import CapturedGraph, GraphKind
@@ -180,10 +180,10 @@ def surroundings() -> list[Any]:
 
 @functools.cache
 def _installation() -> list[Any]:
-    """Versions and the CPU."""
+    """Versions, the BLAS and the CPU."""
     packages = ("torch", "apache-tvm", "apache-tvm-ffi")
     versions = [importlib.metadata.version(package) for package in packages]
-    return [versions, str(torch.version.git_version), platform.system(), _cpu()]
+    return [versions, str(torch.version.git_version), sorted(blas.symbols()), platform.system(), _cpu()]
 
 
 def _cpu(path: str = "/proc/cpuinfo") -> list[str]:

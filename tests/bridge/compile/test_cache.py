@@ -23,7 +23,7 @@ from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.compile import cache, cache_folder, cache_key, cache_link
 from relaxgrad.bridge.errors import UnsupportedOps, UserError
-from relaxgrad.bridge.importer import registry
+from relaxgrad.bridge.importer import registry, translate
 from relaxgrad.bridge.importer.compute import gemm
 from relaxgrad.bridge.kinds import Kind, ReasonKind
 from relaxgrad.bridge.runtime.executable import Executable
@@ -344,6 +344,25 @@ def test_fallback_error_still_raises(folder: Path) -> None:
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as caught:
         step(falls_back, fallback="error")
     assert isinstance(caught.value.inner_exception, UnsupportedOps)
+
+
+@pytest.mark.parametrize("fallback", ["aten", "error"])
+def test_a_graph_that_was_kept_is_not_translated(folder: Path, monkeypatch: pytest.MonkeyPatch, fallback: str) -> None:
+    def train() -> list[GraphRecord]:
+        torch.compiler.reset()
+        x = torch.linspace(-1, 1, 6).requires_grad_()
+        with record_graphs() as records:
+            torch.compile(f, backend=relaxgrad, options={"fallback": fallback})(x).sum().backward()
+        return records
+
+    train()
+    forget()
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("translated again")
+
+    monkeypatch.setattr(translate, "translate", refuse)
+    assert [loaded(r) for r in train()] == [True, True]
 
 
 # ---- sharing in a process ----

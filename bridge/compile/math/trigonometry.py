@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable
 
 from .lanes import ROUND, Lanes, Value
@@ -58,9 +60,8 @@ def _reduced_large(b: Lanes, d: Value, turns: float, shift: float) -> tuple[Valu
                 remainder = b.select(b.absolute(product) < 2.0**52, remainder, 0.0)
             product = remainder
         remainders.append(product)
-    total = sum(reversed(remainders), shift)
-    raised = total + ROUND["double"]
-    rest = sum(remainders, shift - (raised - ROUND["double"]))
+    raised = functools.reduce(operator.add, reversed(remainders)) + shift + ROUND["double"]
+    rest = functools.reduce(operator.add, remainders, shift - (raised - ROUND["double"]))
     return rest * (math.pi / turns), b.bits(raised)
 
 

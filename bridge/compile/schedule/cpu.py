@@ -23,6 +23,8 @@ from tvm import ir, s_tir, tirx
 from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 
+from ...importer.compute import intrinsic
+
 #: Elements of a vector loop; LLVM splits or joins them for the registers that there are.
 LANES = 16
 #: Below this many elements a parallel loop costs more than it gives.
@@ -31,7 +33,10 @@ PARALLEL_ELEMENTS = 1 << 15
 #: of values that are read twice, would otherwise double the expression at every step.
 REPEATED_LOADS = 64
 #: Functions that are worth a temporary row instead of computing them once for each reader.
-_EXPENSIVE = ("tirx.exp", "tirx.tanh", "tirx.erf", "tirx.log", "tirx.sigmoid", "tirx.pow", "tirx.sin", "tirx.cos")
+_EXPENSIVE = (
+    *("tirx.exp", "tirx.tanh", "tirx.erf", "tirx.log", "tirx.log1p", "tirx.pow", "tirx.sin", "tirx.cos"),
+    *intrinsic.OPS.values(),
+)
 
 Block = Any
 Loop = Any

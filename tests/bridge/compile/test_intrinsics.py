@@ -110,6 +110,15 @@ def test_error_over_all_exponents_on_each_target(name: str, target: str) -> None
     assert torch.equal(vector.nan_to_num(nan=123.0), scalar.nan_to_num(nan=123.0))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_roots_are_within_two_ulp(target: str) -> None:
+    """They are instructions; torch.rsqrt is one over the root as well."""
+    (x,) = _arguments("sqrt")
+    one = tirx.const(1.0, "float32")
+    assert _ulps(_run(tirx.sqrt, x, target=target), x.double().sqrt()).max() <= 0.5
+    assert _ulps(_run(lambda v: one / tirx.sqrt(v), x, target=target), x.double().rsqrt()).max() <= 1.5
+
+
 @pytest.mark.slow  # about four minutes each
 @pytest.mark.parametrize("name", UNARY)
 def test_error_over_all_floats(name: str) -> None:

@@ -5,13 +5,16 @@ The limit of a step is the time of its library kernels (GEMM, convolution, atten
 plus the bytes of everything else over the bandwidth of a large copy: no arithmetic but the library's, no time between
 kernels. `share` is that over the time of the step. Bytes are those of arguments and results, each once. A kernel whose
 data lie in a cache, or that reads a few rows of a table, is faster than its bytes over the bandwidth; `share_capped`
-counts no kernel for more than the time it took, so it is at most 1.
+counts no kernel for more than the time it took. The time of the step is the median of plain steps taken between the
+profiled ones, that of a kernel its median over the profiled ones, so that a slow moment hits both.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -45,20 +48,36 @@ def _fastest(run: Callable[[], Any], times: int = 7) -> float:
     return min(seconds)
 
 
-def profile_step(step: Callable[[], Any], steps: int, median: float) -> dict[str, Any]:
-    """The profile of a compiled step over `steps` steps; `median`: seconds of a step without the profiler."""
+def profile_step(step: Callable[[], Any], steps: int) -> dict[str, Any]:
+    """The profile of a compiled step, over `steps` profiled steps and as many plain ones, in turns."""
+    plain, profiles = [], []
     step()
-    with profile_kernels() as times:
-        for _ in range(steps):
+    for _ in range(steps):
+        start = time.perf_counter()
+        step()
+        plain.append(time.perf_counter() - start)
+        with profile_kernels() as times:
             step()
-    return analyse(times, steps, median, copy_rate(), gemm_rate(), torch.get_num_threads())
+        profiles.append(times)
+    found = analyse(typical(profiles), statistics.median(plain), copy_rate(), gemm_rate())
+    return {"steps": steps, "threads": torch.get_num_threads(), **found}
 
 
-def analyse(
-    times: list[KernelTime], steps: int, median: float, copy: float, gemm: float, threads: int
-) -> dict[str, Any]:
-    """The profile as plain data: times in seconds a step, rates in bytes and operations a second."""
-    rows = sorted((_row(t, steps, copy, gemm) for t in times), key=lambda row: -row["seconds"])
+def typical(profiles: Sequence[Sequence[KernelTime]]) -> list[KernelTime]:
+    """The kernels of one step, each with the median of its times over several."""
+    seconds: dict[tuple[int, str], list[float]] = {}
+    kernels: dict[tuple[int, str], KernelTime] = {}
+    for times in profiles:
+        for entry in times:
+            key = entry.graph, entry.name
+            kernels.setdefault(key, entry)
+            seconds.setdefault(key, []).append(entry.seconds)
+    return [replace(entry, seconds=statistics.median(seconds[key])) for key, entry in kernels.items()]
+
+
+def analyse(times: Sequence[KernelTime], step: float, copy: float, gemm: float) -> dict[str, Any]:
+    """The profile of one step that takes `step` seconds, as plain data; rates in bytes and operations a second."""
+    rows = sorted((_row(t, copy, gemm) for t in times), key=lambda row: -row["seconds"])
     by_kind = {kind: _total([r for r in rows if r["kind"] == kind]) for kind in dict.fromkeys(r["kind"] for r in rows)}
     library = sum(r["seconds"] for r in rows if r["kind"] == Kind.LIBRARY)
     rest = [r for r in rows if r["kind"] != Kind.LIBRARY]
@@ -68,17 +87,15 @@ def analyse(
     native_seconds = sum(r["seconds"] for r in native)
     in_kernels = sum(r["seconds"] for r in rows)
     return {
-        "steps": steps,
-        "threads": threads,
-        "step_seconds": median,
+        "step_seconds": step,
         "copy_rate": copy,
         "gemm_rate": gemm,
         "kernels": rows,
         "by_kind": by_kind,
-        "outside_kernels": median - in_kernels,  # Python, Dynamo's guards, allocation; the profiler's 1 us a call less
+        "outside_kernels": step - in_kernels,  # Python, Dynamo's guards, allocation; the profiler's 1 us a call less
         "limit_seconds": library + at_copy_rate,
-        "share_of_limit": (library + at_copy_rate) / median,
-        "share_of_limit_capped": (library + capped) / median,
+        "share_of_limit": (library + at_copy_rate) / step,
+        "share_of_limit_capped": (library + capped) / step,
         "native_share_of_copy": _weighted(native, copy) if native_seconds else None,
         "native_time_near_copy": (
             sum(r["seconds"] for r in native if r["bytes"] >= NEAR * copy * r["seconds"]) / native_seconds
@@ -94,13 +111,13 @@ def _weighted(rows: list[dict[str, Any]], copy: float) -> float:
     return sum(min(r["seconds"], r["bytes"] / copy) for r in rows) / seconds
 
 
-def _row(entry: KernelTime, steps: int, copy: float, gemm: float) -> dict[str, Any]:
-    seconds, size, flops = (value / steps for value in (entry.seconds, entry.bytes, entry.flops))
+def _row(entry: KernelTime, copy: float, gemm: float) -> dict[str, Any]:
+    seconds, size, flops = entry.seconds, entry.bytes, entry.flops
     return {
         "graph": entry.graph,
         "name": entry.name,
         "kind": entry.kind.value,
-        "calls": entry.calls / steps,
+        "calls": entry.calls,
         "seconds": seconds,
         "bytes": size,
         "flops": flops,

@@ -57,7 +57,8 @@ class Step:
     steps: int  # timed in each round
     median: float
     spread: float | None  # interquartile range; None below 4 rounds
-    cpu: float  # CPU time over wall time, of all threads: well below the number of threads, something disturbed
+    cpu: float  # CPU time over wall time, of all threads: below 1, it had to wait for a CPU
+    cpu_median: float  # CPU seconds of a step, median of the rounds
     page_faults: float  # minor ones, a step
 
 
@@ -92,6 +93,7 @@ class Ratio:
     median: float  # of the ratios of single rounds
     spread: float | None  # interquartile range of these; None below 4 rounds
     rounds: int
+    of_cpu: float | None  # of the medians of CPU time: what a busy machine leaves to go by
 
 
 @dataclass
@@ -129,6 +131,7 @@ def step_of(rounds: Sequence[dict[str, Any]]) -> Step:
         median=statistics.median(means),
         spread=timing.spread,
         cpu=sum(turn["cpu"] for turn in rounds) / wall if wall else 0.0,
+        cpu_median=statistics.median(turn["cpu"] / steps for turn in rounds),
         page_faults=sum(turn["page_faults"] for turn in rounds) / (steps * len(rounds)),
     )
 
@@ -136,7 +139,13 @@ def step_of(rounds: Sequence[dict[str, Any]]) -> Step:
 def ratio_of(other: Step, own: Step) -> Ratio:
     """`other` over `own`, round by round: both ran in the same moments of the machine."""
     pairs = [a / b for a, b in zip(other.rounds, own.rounds, strict=True)]
-    return Ratio(other.median / own.median, statistics.median(pairs), summarize(pairs, warm_up=0).spread, len(pairs))
+    return Ratio(
+        of_medians=other.median / own.median,
+        median=statistics.median(pairs),
+        spread=summarize(pairs, warm_up=0).spread,
+        rounds=len(pairs),
+        of_cpu=other.cpu_median / own.cpu_median if own.cpu_median else None,
+    )
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:

@@ -38,7 +38,7 @@ from .record import ContenderRecord, ModelRecord, Settings, Start, Status, ratio
 TURN = 0.05  # seconds that the timed steps of the slowest contender take in one turn, at least
 MOST_STEPS = 20  # in one turn
 PAUSE = 0.01  # seconds between turns with several threads: the last one's pool spins a while before it sleeps
-PROFILED_STEPS = 5
+PROFILED_STEPS = 9
 
 Say = Callable[[str], None]
 
@@ -298,6 +298,5 @@ def _finish_all(run: _Run, record: ModelRecord, profile: bool) -> None:
     own = record.contenders[RELAXGRAD].step
     if profile and own is not None:
         run.say("profile")
-        command = {"do": "profile", "steps": PROFILED_STEPS, "median": own.median}
-        outcome = run.workers[RELAXGRAD].call(command, run.time_limit)
+        outcome = run.workers[RELAXGRAD].call({"do": "profile", "steps": PROFILED_STEPS}, run.time_limit)
         record.profile, record.profile_reason = outcome.value, outcome.message

@@ -160,10 +160,10 @@ class _Session:
         }
 
     def profile(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Time by kernel over `steps` steps; the whole step takes `median` seconds without the profiler."""
+        """Time by kernel over `steps` steps; see profile.py."""
         from .profile import profile_step
 
-        return profile_step(self.step, command["steps"], command["median"])
+        return profile_step(self.step, command["steps"])
 
 
 def _update_of(optimizer: torch.optim.Optimizer) -> Callable[[], None]:

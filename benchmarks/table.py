@@ -153,7 +153,7 @@ def profile_tables(record: Mapping[str, Any]) -> str:
     totals = [
         [
             kind,
-            f"{t['calls']:.0f}",
+            str(t["calls"]),
             f"{t['seconds'] * 1e3:.2f}",
             f"{t['seconds'] / step:.1%}",
             f"{t['bytes'] / 1e6:.1f}",
@@ -166,7 +166,7 @@ def profile_tables(record: Mapping[str, Any]) -> str:
         [
             f"{k['graph']}: {_short(k['name'])}",
             k["kind"],
-            f"{k['calls']:.0f}",
+            str(k["calls"]),
             f"{k['seconds'] * 1e3:.3f}",
             f"{k['seconds'] / step:.1%}",
             f"{k['bytes'] / 1e6:.2f}",
@@ -230,7 +230,17 @@ def disturbed(records: Sequence[Mapping[str, Any]]) -> str:
     ]
     if not found:
         return ""
-    return f"Disturbed by other processes (CPU time over wall time): {', '.join(found)}. Repeat on a quiet machine."
+    names = [name for name in _names(records) if name != RELAXGRAD]
+    by_cpu = {name: _mean_of_cpu(records, name) for name in names}
+    told = ", ".join(f"{name} / {RELAXGRAD} {mean:.3f}" for name, mean in by_cpu.items() if mean is not None)
+    return f"Disturbed by other processes (CPU time over wall time): {', '.join(found)}. Repeat on a quiet machine." + (
+        f" By CPU time, geometric means: {told}." if told else ""
+    )
+
+
+def _mean_of_cpu(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    ratios = [record["ratios"][name]["of_cpu"] for record in records if name in record["ratios"]]
+    return geometric_mean([ratio for ratio in ratios if ratio])
 
 
 def penalty(records: Sequence[Mapping[str, Any]]) -> str:

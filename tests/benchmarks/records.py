@@ -38,17 +38,17 @@ PROFILE: dict[str, Any] = {
     "gemm_rate": 1e11,
     "kernels": [
         {
-            "graph": 0, "name": "addmm", "kind": "library", "calls": 2.0, "seconds": 0.006, "bytes": 1e6,
+            "graph": 0, "name": "addmm", "kind": "library", "calls": 2, "seconds": 0.006, "bytes": 1e6,
             "flops": 4e8, "share_of_copy": 0.02, "share_of_gemm": 0.67,
         },
         {
-            "graph": 1, "name": "fused_tanh", "kind": "native", "calls": 1.0, "seconds": 0.002, "bytes": 1.8e7,
+            "graph": 1, "name": "fused_tanh", "kind": "native", "calls": 1, "seconds": 0.002, "bytes": 1.8e7,
             "flops": 0, "share_of_copy": 0.9, "share_of_gemm": None,
         },
     ],
     "by_kind": {
-        "library": {"calls": 2.0, "seconds": 0.006, "bytes": 1e6, "flops": 4e8},
-        "native": {"calls": 1.0, "seconds": 0.002, "bytes": 1.8e7, "flops": 0},
+        "library": {"calls": 2, "seconds": 0.006, "bytes": 1e6, "flops": 4e8},
+        "native": {"calls": 1, "seconds": 0.002, "bytes": 1.8e7, "flops": 0},
     },
     "outside_kernels": 0.002,
     "limit_seconds": 0.0078,

@@ -70,7 +70,8 @@ def test_every_contender_is_judged_on_the_same_step(tiny: str) -> None:
     assert own.graphs >= 1
     assert set(record.ratios) == {names[0], "eager"}
     assert record.profile is not None
-    assert record.profile["step_seconds"] == own.step.median  # type: ignore[union-attr]
+    assert record.profile["step_seconds"] > 0
+    assert all(kernel["calls"] >= 1 for kernel in record.profile["kernels"])
     assert {"library", "native"} <= record.profile["by_kind"].keys()
     assert record.profile["copy_rate"] > 1e8
 

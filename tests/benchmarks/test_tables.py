@@ -10,7 +10,7 @@ import pytest
 
 from relaxgrad.benchmarks.names import parse_against
 from relaxgrad.benchmarks.plot import check_plot, plot
-from relaxgrad.benchmarks.profile import analyse
+from relaxgrad.benchmarks.profile import analyse, typical
 from relaxgrad.benchmarks.record import ratio_of, step_of
 from relaxgrad.benchmarks.table import report, starts_table, steps_table
 from relaxgrad.bridge.errors import UserError
@@ -51,7 +51,9 @@ def test_a_contender_that_waited_for_a_cpu_is_named() -> None:
     record = model("a")
     assert "Disturbed" not in report([record])
     record["contenders"]["eager"]["step"]["cpu"] = 0.5
-    assert "Disturbed by other processes (CPU time over wall time): a eager (50%)." in report([record])
+    text = report([record])
+    assert "Disturbed by other processes (CPU time over wall time): a eager (50%)." in text
+    assert "By CPU time, geometric means: eager / relaxgrad 2.000." in text
 
 
 def test_the_profile_is_shown() -> None:
@@ -67,12 +69,12 @@ def test_the_profile_is_shown() -> None:
 
 def test_share_of_the_limit() -> None:
     times = [
-        KernelTime(0, "addmm", Kind.LIBRARY, calls=4, seconds=0.008, bytes=100, flops=4 * 10**8),
-        KernelTime(0, "slow", Kind.NATIVE, calls=2, seconds=0.004, bytes=2 * 10**7),  # half of the copy's rate
-        KernelTime(1, "cached", Kind.NATIVE, calls=2, seconds=0.002, bytes=4 * 10**7),  # twice the copy's rate
-        KernelTime(1, "aten.sort", Kind.FALLBACK, calls=2, seconds=0.002, bytes=0),
+        KernelTime(0, "addmm", Kind.LIBRARY, calls=2, seconds=0.004, bytes=100, flops=2 * 10**8),
+        KernelTime(0, "slow", Kind.NATIVE, calls=1, seconds=0.002, bytes=10**7),  # half of the copy's rate
+        KernelTime(1, "cached", Kind.NATIVE, calls=1, seconds=0.001, bytes=2 * 10**7),  # twice the copy's rate
+        KernelTime(1, "aten.sort", Kind.FALLBACK, calls=1, seconds=0.001, bytes=0),
     ]
-    found = analyse(times, steps=2, median=0.010, copy=1e10, gemm=1e11, threads=1)
+    found = analyse(times, step=0.010, copy=1e10, gemm=1e11)
     assert [row["name"] for row in found["kernels"]] == ["addmm", "slow", "cached", "aten.sort"]
     assert found["kernels"][0]["share_of_gemm"] == pytest.approx(0.5)
     assert found["kernels"][1]["share_of_copy"] == pytest.approx(0.5)
@@ -83,6 +85,16 @@ def test_share_of_the_limit() -> None:
     assert found["native_share_of_copy"] == pytest.approx((0.001 + 0.001) / 0.003)
     assert found["native_time_near_copy"] == pytest.approx(1 / 3)
     assert found["by_kind"]["native"]["seconds"] == pytest.approx(0.003)
+
+
+def test_a_kernel_takes_its_median_over_the_steps() -> None:
+    profiles = [
+        [KernelTime(0, "a", Kind.NATIVE, calls=2, seconds=s, bytes=8), KernelTime(1, "a", Kind.LIBRARY, 1, 9 * s)]
+        for s in (1.0, 7.0, 2.0)
+    ]
+    first, second = typical(profiles)
+    assert (first.graph, first.calls, first.seconds, first.bytes) == (0, 2, 2.0, 8)
+    assert (second.graph, second.kind, second.seconds) == (1, Kind.LIBRARY, 18.0)
 
 
 def test_ratios_are_of_rounds_that_ran_together() -> None:

@@ -88,20 +88,23 @@ class Folder:
     def usable(self) -> bool:
         """Whether entries may be loaded from here: the folder is there, and its owner alone may write into it."""
         try:
-            found = self.path.stat()
+            found, above = self.path.stat(), self.path.parent.stat()
         except OSError:
             return False
         if not stat.S_ISDIR(found.st_mode):
             return False
-        if not _mine(found):
-            warn_once(f"others may write into {self.path}; make it yours alone (chmod 700), or set RELAXGRAD_CACHE_DIR")
-            return False
+        for folder, theirs in ((self.path, not _mine(found)), (self.path.parent, not _mine(above, sticky=True))):
+            if theirs:
+                warn_once(
+                    f"others may write into {folder}; make it yours alone (chmod 700), or set RELAXGRAD_CACHE_DIR"
+                )
+                return False
         return True
 
     def prepare(self) -> bool:
         """Makes the folder where it is not there; returns whether entries may be written into it."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 self.path.mkdir(mode=0o700)
         except OSError as error:
@@ -231,9 +234,14 @@ class Folder:
             lock.release()
 
 
-def _mine(found: os.stat_result) -> bool:
-    """Whether a file or folder is this user's (or root's), and no one else may write into it."""
-    return found.st_uid in (os.geteuid(), 0) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+def _mine(found: os.stat_result, sticky: bool = False) -> bool:
+    """Whether a file or folder is this user's (or root's), and no one else may write into it.
+
+    `sticky`: others may where they cannot replace what is not theirs, as in /tmp.
+    """
+    if found.st_uid not in (os.geteuid(), 0):
+        return False
+    return not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or (sticky and bool(found.st_mode & stat.S_ISVTX))
 
 
 def _whole(content: bytes) -> str | None:

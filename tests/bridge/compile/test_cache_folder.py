@@ -62,6 +62,7 @@ def test_files_are_their_owners_alone(folder: Folder) -> None:
         os.umask(before)
     assert folder.path.stat().st_mode & 0o777 == 0o700
     assert made.path.stat().st_mode & 0o777 == 0o700
+    assert made.path.parent.stat().st_mode & 0o777 == 0o700
     assert folder.entry("x").stat().st_mode & 0o077 == 0
 
 
@@ -171,6 +172,14 @@ def test_a_folder_that_others_may_write_into_is_refused_with_one_warning(folder:
         found = folder.usable(), folder.prepare()
     assert found == (False, False)
     assert len(caught) == 1
+
+
+def test_a_folder_that_others_may_replace_is_refused(folder: Folder) -> None:
+    folder.path.parent.chmod(0o1777)  # as /tmp: nobody can move what is another's
+    assert folder.usable()
+    folder.path.parent.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match=f"others may write into {folder.path.parent};"):
+        assert not folder.usable()
 
 
 def test_a_file_that_others_may_write_is_not_read(folder: Folder) -> None:

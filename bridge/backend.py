@@ -23,9 +23,9 @@ from .threads import settle_pools
 
 if TYPE_CHECKING:
     from .compile.cache_key import Key
-    from .compile.compiled import Compiled
     from .importer.translate import Options
     from .importer.translation import NodeReport, Translation
+    from .runtime.compiled import Compiled
 
 _counter = itertools.count()
 _listeners: list[list[GraphRecord]] = []
@@ -209,10 +209,10 @@ def _compiled(
     Nodes whose kernel TVM fails to compile run in ATen.
     """
     from .compile import cache
-    from .compile.compiled import Compiled
     from .compile.pipeline import compile_module
     from .compile.target import resolve_target
     from .importer.translate import Options, translate
+    from .runtime.compiled import Compiled
 
     target = resolve_target(options.target)
     guards = torch_api.guards_of(captured.module)

@@ -35,13 +35,13 @@ from ..capture.source import source_of
 from ..importer.translation import NodeReport
 from ..importer.wrappers import unwrapped
 from ..kinds import ReasonKind
+from ..runtime.compiled import Compiled
 from ..runtime.machine import load_library
 from ..schemas import CapturedGraph
 from . import cache_folder, cache_key, cache_link
 from .cache_folder import Folder, warn_once
 from .cache_key import Key
 from .cache_text import NotPlain, decode, encode
-from .compiled import Compiled
 
 _memory: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
 _lock = threading.Lock()

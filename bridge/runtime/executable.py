@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import torch
 import tvm_ffi
 
-from ..compile.compiled import Compiled
 from ..importer.translation import CallingPlan, OpaqueParam, Param, ScalarParam, SymbolSource
 from ..schemas import GraphRecord
+from .compiled import Compiled
 from .machine import Machine
 from .plans import Holder, Scalars, output_reader
 from .sites import Frame, build_site, current, for_vm, memory_order

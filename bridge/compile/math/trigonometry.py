@@ -119,7 +119,10 @@ def _arcsine(b: Lanes, a: Value) -> tuple[Value, Value, Value]:
 def asin(b: Lanes, x: Value) -> Value:
     """The polynomial for |x| < 1/2, else pi/2 - 2 asin(sqrt((1 - |x|) / 2))."""
     near, t, rest = _arcsine(b, b.absolute(x))
-    far = (_HALF_PI_HIGH - (t + t)) - b.multiply_add(rest, 2.0, -_HALF_PI_LOW)
+    twice = t + t
+    difference = _HALF_PI_HIGH - twice
+    lost = (_HALF_PI_HIGH - difference) - twice  # to rounding: exact
+    far = difference + (lost - b.multiply_add(rest, 2.0, -_HALF_PI_LOW))
     return b.with_sign(b.select(near, t + rest, far), x)
 
 

@@ -23,11 +23,12 @@ from relaxgrad.bridge.importer.compute import intrinsic
 
 #: What TVM names differently.
 _NAMES: dict[str, Callable[..., Any]] = {name: functools.partial(intrinsic.call, name) for name in intrinsic.OPS}
-#: Largest error found in units in the last place, over all exponents with 2,048 mantissas each, rounded up.
+#: Largest error found in units in the last place, rounded up: over all exponents with 2,048 mantissas each, of asin and
+#: sigmoid over all of their worst binades.
 BOUNDS = {
-    "acos": 1.3, "acosh": 1.6, "asin": 2.0, "asinh": 1.6, "atan": 1.4, "atanh": 1.6, "cos": 0.8, "cosh": 1.5,
+    "acos": 1.3, "acosh": 1.6, "asin": 1.4, "asinh": 1.6, "atan": 1.4, "atanh": 1.6, "cos": 0.8, "cosh": 1.5,
     "erf": 1.3, "erfc": 0.9, "exp": 1.0, "exp2": 1.3, "expm1": 1.5, "log": 1.0, "log10": 1.3, "log1p": 1.6, "log2": 1.4,
-    "pow": 0.9, "sigmoid": 1.7, "sin": 0.8, "sinh": 1.7, "tan": 0.6, "tanh": 1.4,
+    "pow": 0.9, "sigmoid": 2.0, "sin": 0.8, "sinh": 1.7, "tan": 0.6, "tanh": 1.4,
 }  # fmt: skip
 TARGETS = ("llvm", "llvm:skylake-avx512", "llvm:haswell", "llvm:x86-64")
 UNARY = sorted(name for name, (_, arguments) in FUNCTIONS.items() if arguments == 1)

@@ -8,8 +8,9 @@ the medians by less, what changes from process to process (where memory lies, wh
     band = max(FLOOR, sqrt(s_now^2 + s_then^2))
 
 and a ratio fell where r_now < r_then * (1 - band). For the geometric mean of n ratios the bands are taken as
-independent: band = max(FLOOR / sqrt(n), sqrt(sum of band_i^2) / n). A contender that was timed in the stored run and is
-not now is a failure too. What got faster is told and fails nothing.
+independent: band = max(FLOOR / sqrt(n), sqrt(sum of band_i^2) / n). A contender that was timed in the stored run and
+is not now is a failure too, and so is a band wider than WIDEST: such a run says nothing, and a check that cannot fail
+is no check. What got faster is told and fails nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .machine import differences
 from .record import SCHEMA, geometric_mean
 
 FLOOR = 0.02  # of a band: two runs of a quiet machine differ by as much where single rounds hardly do
+WIDEST = 0.25  # of a band that still says something
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,14 @@ class Change:
         return self.now is None or self.now < self.then * (1 - self.band)
 
     @property
+    def undecided(self) -> bool:
+        return self.now is not None and self.band > WIDEST
+
+    @property
+    def passed(self) -> bool:
+        return not (self.fell or self.undecided)
+
+    @property
     def rose(self) -> bool:
         return self.now is not None and self.now > self.then * (1 + self.band)
 
@@ -54,6 +64,7 @@ class Change:
         if self.now is None:
             return f"{what}: {self.then:.3f} then, not measured now: {self.reason}"
         how = "fell" if self.fell else "rose" if self.rose else "same"
+        how = "too noisy to say, repeat on a quiet machine" if self.undecided else how
         return f"{what}: {self.then:.3f} then, {self.now:.3f} now, band {self.band:.1%}: {how}"
 
 

@@ -54,15 +54,20 @@ def _step_row(record: Mapping[str, Any], names: Sequence[str], others: Sequence[
 
 
 def _milliseconds(step: Mapping[str, Any]) -> str:
-    spread = "" if step["spread"] is None else f" ±{step['spread'] / 2 * 1e3:.2g}"
+    spread = "" if step["spread"] is None else f" ±{_brief(step['spread'] / 2 * 1e3)}"
     return f"{step['median'] * 1e3:.2f}{spread}"
 
 
 def _ratio(ratio: Mapping[str, Any] | None) -> str:
     if ratio is None:
         return "-"
-    spread = "" if ratio["spread"] is None else f" ±{ratio['spread'] / 2:.2g}"
+    spread = "" if ratio["spread"] is None else f" ±{_brief(ratio['spread'] / 2)}"
     return f"{ratio['median']:.3f}{spread} ({ratio['of_medians']:.3f})"
+
+
+def _brief(value: float) -> str:
+    """Two digits, without an exponent."""
+    return f"{value:.2g}" if value < 10 else f"{value:.0f}"
 
 
 def _mean(records: Sequence[Mapping[str, Any]], name: str) -> str:

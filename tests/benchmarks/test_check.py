@@ -52,6 +52,15 @@ def test_a_ratio_that_falls_past_the_band_is_found() -> None:
     assert not rose.fell
 
 
+def test_a_run_that_is_too_noisy_to_say_does_not_pass() -> None:
+    (change,) = changes([model(eager=2.0, spread=0.5)], [model(eager=2.0)])
+    assert change.undecided
+    assert not change.passed
+    assert str(change).endswith("too noisy to say, repeat on a quiet machine")
+    (change,) = changes([model()], [model()])
+    assert change.passed
+
+
 def test_raw_times_do_not_matter() -> None:
     slower = model()
     for contender in slower["contenders"].values():

@@ -227,14 +227,16 @@ def failures(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def disturbed(records: Sequence[Mapping[str, Any]]) -> str:
     """The contenders that had to wait for a CPU, in one line; empty where none had."""
-    found = [
-        f"{record['model']} {name} ({contender['step']['cpu']:.0%})"
+    shares = [
+        (contender["step"]["cpu"], f"{record['model']} {name}")
         for record in records
         for name, contender in record["contenders"].items()
-        if contender["step"] and contender["step"]["cpu"] < UNDISTURBED
+        if contender["step"]
     ]
-    if not found:
+    low = sorted(share for share in shares if share[0] < UNDISTURBED)
+    if not low:
         return ""
+    worst = ", ".join(f"{where} ({share:.0%})" for share, where in low[:3])
     names = [name for name in _names(records) if name != RELAXGRAD]
     by_cpu = {name: _mean_of_cpu(records, name) for name in names}
     told = ", ".join(f"{name} / {RELAXGRAD} {mean:.3f}" for name, mean in by_cpu.items() if mean is not None)

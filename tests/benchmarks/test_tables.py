@@ -52,7 +52,9 @@ def test_a_contender_that_waited_for_a_cpu_is_named() -> None:
     assert "Disturbed" not in report([record])
     record["contenders"]["eager"]["step"]["cpu"] = 0.5
     text = report([record])
-    assert "Disturbed by other processes (CPU time over wall time): a eager (50%)." in text
+    assert (
+        "Disturbed: 1 of 2 contenders had to wait for a CPU (CPU time over wall time, lowest: a eager (50%))." in text
+    )
     assert "By CPU time, geometric means: eager / relaxgrad 2.000." in text
 
 

@@ -240,8 +240,9 @@ def disturbed(records: Sequence[Mapping[str, Any]]) -> str:
     names = [name for name in _names(records) if name != RELAXGRAD]
     by_cpu = {name: _mean_of_cpu(records, name) for name in names}
     told = ", ".join(f"{name} / {RELAXGRAD} {mean:.3f}" for name, mean in by_cpu.items() if mean is not None)
-    return f"Disturbed by other processes (CPU time over wall time): {', '.join(found)}. Repeat on a quiet machine." + (
-        f" By CPU time, geometric means: {told}." if told else ""
+    return (
+        f"Disturbed: {len(low)} of {len(shares)} contenders had to wait for a CPU (CPU time over wall time, lowest: "
+        f"{worst}). Repeat on a quiet machine." + (f" By CPU time, geometric means: {told}." if told else "")
     )
 
 

@@ -29,9 +29,12 @@ from ...importer.compute import intrinsic
 LANES = 16
 #: Below this many elements a parallel loop costs more than it gives.
 PARALLEL_ELEMENTS = 1 << 15
-#: Loads in an expression from which on it is stored where a reader would repeat it: values that are read twice, each made
-#: of values that are read twice, would otherwise double the expression at every step.
+#: Loads in an expression from which on it is stored where a reader would repeat it: values that are read twice, each
+#: made of values that are read twice, would otherwise double the expression at every step.
 REPEATED_LOADS = 64
+#: Divisions inside divisions in an index, from which on an element is stored where a reader's index divides again: two
+#: reshapes in a row are as far as TVM's simplifier is right (tests/bridge/compile/test_cpu_schedule.py has a case).
+NESTED_DIVISIONS = 2
 #: Functions that are worth a temporary row instead of computing them once for each reader.
 _EXPENSIVE = (
     *("tirx.exp", "tirx.tanh", "tirx.erf", "tirx.log", "tirx.log1p", "tirx.pow", "tirx.sin", "tirx.cos"),
@@ -119,7 +122,9 @@ def _inline(sch: s_tir.Schedule, *, keep_expensive: bool) -> None:
             continue
         if keep_expensive and _calls_expensive(sch, block) and len(sch.get_consumers(block)) > 1:
             continue
-        if len(_loads(sch, block)) >= REPEATED_LOADS and _times_read(sch, block) > 1:
+        if len(_loads(sch, block)) >= REPEATED_LOADS and len(_reads_of(sch, block)) > 1:
+            continue
+        if _divisions(_loads(sch, block)) >= NESTED_DIVISIONS and _divisions(_reads_of(sch, block)):
             continue
         # Refused where the block writes an output or its reader cannot take it.
         with contextlib.suppress(ScheduleError):
@@ -133,10 +138,20 @@ def _loads(sch: s_tir.Schedule, block: Block) -> list[ir.TensorLoad]:
     return found
 
 
-def _times_read(sch: s_tir.Schedule, block: Block) -> int:
-    """How often the readers' expressions have a block's result."""
+def _reads_of(sch: s_tir.Schedule, block: Block) -> list[ir.TensorLoad]:
+    """The loads of a block's result in its readers' expressions."""
     buffer = sch.get(block).writes[0].source
-    return sum(load.source.same_as(buffer) for reader in sch.get_consumers(block) for load in _loads(sch, reader))
+    return [load for reader in sch.get_consumers(block) for load in _loads(sch, reader) if load.source.same_as(buffer)]
+
+
+def _divisions(loads: Sequence[ir.TensorLoad]) -> int:
+    """How deep divisions and remainders are nested in the indices of these loads."""
+
+    def depth(expr: Any) -> int:
+        inner = max((depth(getattr(expr, side)) for side in ("a", "b") if hasattr(expr, side)), default=0)
+        return inner + isinstance(expr, tirx.FloorDiv | tirx.FloorMod)
+
+    return max((depth(index) for load in loads for index in load.indices), default=0)
 
 
 def _calls_expensive(sch: s_tir.Schedule, block: Block) -> bool:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tvm import te, tirx
 
+from relaxgrad.bridge.backend import relaxgrad
 from relaxgrad.bridge.importer.compute import norm, pointwise, reduce
 from tests.bridge.compile.kernels import build
 
@@ -53,6 +54,23 @@ def test_values_read_twice_over_and_over_do_not_double_the_expression() -> None:
         expected = expected * 0.5 + expected * expected
     torch.testing.assert_close(y, expected)
     assert len(_text(kernel)) < 100_000
+
+
+def test_reshapes_of_slices_of_reshapes_are_stored_between() -> None:
+    """Relative attention's shift, twice: TVM folds the divisions of its indices into an index that is off by 48."""
+
+    def shift(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        padded = torch.slice_scatter(torch.zeros(4, 4, 48, 24), x.view(4, 4, 47, 24), 2, 1).view(4, 4, 24, 48, 1)
+        rows = padded.permute(1, 0, 2, 4, 3).contiguous().view(4, 96, 48) * 1.0
+        whole = rows.view(4, 4, 24, 1, 48).permute(1, 0, 2, 4, 3).view(4, 4, 24, 48).view(4, 4, 48, 24)
+        tail = whole[:, :, 1:].view(4, 4, 24, 47)
+        written = torch.slice_scatter(tail, tail[..., :24] * mask, 3, 0, 24)
+        whole = torch.slice_scatter(whole, written.view(4, 4, 47, 24), 2, 1)
+        return whole.view(4, 4, 24, 48, 1).permute(1, 0, 2, 4, 3)
+
+    x, mask = torch.randn(4, 4, 24, 47), torch.randn(24, 24)
+    compiled = torch.compile(shift, backend=relaxgrad, options={"on_compile_error": "raise"})
+    assert torch.equal(compiled(x, mask), shift(x, mask))
 
 
 @pytest.mark.parametrize("rows", [1, 6])

@@ -96,6 +96,7 @@ class Translator:
         self.sites = Sites(self)
         self.env: dict[torch.fx.Node, Value] = {}
         self.node: torch.fx.Node  # the node in translation
+        self.ran_as: Kind  # how it runs; a converter that has two ways says which it took
         self.scalars: list[sympy.Expr] = []
         self._scalar_numbers: dict[Any, int] = {}
         self.nodes: list[NodeReport] = []
@@ -298,6 +299,7 @@ class Translator:
                 if isinstance(value, torch.Tensor) and DTYPES[value.dtype] not in converter.dtypes:
                     raise Refusal(ReasonKind.DTYPE, DTYPES[value.dtype])
         args = self.bound_arguments(node)
+        self.ran_as = converter.kind
         if node.target in views.VIEW_OPS:
             self.env[node] = self._view(node, converter, args)
         else:
@@ -310,7 +312,7 @@ class Translator:
             else:
                 result = converter.function(self, *args)
             self.env[node] = self._checked(node, result, consumed)
-        self._report(node, converter.kind)
+        self._report(node, self.ran_as)
 
     def _view(self, node: torch.fx.Node, converter: Converter, args: list[Any]) -> Value:
         """See Note [Roots and places]."""

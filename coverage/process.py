@@ -292,7 +292,10 @@ def stop_workers() -> None:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    return dict(os.environ) | dict.fromkeys(STEADY_THREADS, str(threads)) | {"PYTHONFAULTHANDLER": "1"}
+    """Of a worker: steady threads, and no compiled graphs from the disk unless they are asked for, for it reports what
+    compiling takes."""
+    own = {"PYTHONFAULTHANDLER": "1", "RELAXGRAD_CACHE": os.environ.get("RELAXGRAD_CACHE", "0")}
+    return dict(os.environ) | dict.fromkeys(STEADY_THREADS, str(threads)) | own
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

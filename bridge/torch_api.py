@@ -243,6 +243,11 @@ def dynamo_config_patch(**options: Any) -> Any:
     return private("dynamo_config").patch(**options)
 
 
+def numpy_draws_as_in_eager() -> Any:
+    """Context manager: Dynamo leaves `numpy.random` to numpy, where it would draw from torch's generator instead."""
+    return dynamo_config_patch(use_numpy_random_stream=True)
+
+
 def functorch_config_patch(**options: Any) -> Any:
     """Context manager and decorator: `torch._functorch.config` options for the time being."""
     return private("functorch_config").patch(**options)

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from relaxgrad.bridge.torch_api import TorchDispatchMode
 
-from .problem import Problem, copy_tensors, map_tensors
+from .problem import Problem, copy_tensors, map_tensors, seed_everything
 
 MULTIPLE = 4.0  # of eager's own error; see Note [The float64 rule]
 FLOOR_EPS = 8.0  # units of eps(dtype) * max|reference|
@@ -271,11 +271,11 @@ def step_values(problem: Problem, loss: Tensor) -> StepValues:
 
 
 def float64_step(problem: Problem, seed: int) -> StepValues:
-    """One forward and backward of `problem` in float64 after `torch.manual_seed(seed)`. `problem` itself is widened."""
+    """One forward and backward of `problem` in float64 after `seed_everything(seed)`. `problem` itself is widened."""
     problem.module.double()
     args, kwargs = copy_tensors((problem.args, problem.kwargs), widen=True)
     problem.module.zero_grad()
-    torch.manual_seed(seed)
+    seed_everything(seed)
     with float64_run():
         loss = problem.loss(problem.module(*args, **kwargs))
         loss.backward()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -135,11 +136,19 @@ def copy_tensors(value: Any, widen: bool = False) -> Any:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed torch, random and numpy (when it is there): factories use any of them."""
+    """Seed torch, random and numpy: factories use any of them, and so do modules (BigBird picks blocks with numpy)."""
     torch.manual_seed(seed)
     random.seed(seed)
-    try:
-        import numpy
-    except ImportError:
-        return
-    numpy.random.seed(seed % 2**32)
+    np.random.seed(seed % 2**32)
+
+
+def random_state() -> tuple[Any, ...]:
+    """The states that `seed_everything` seeds."""
+    return torch.get_rng_state(), random.getstate(), np.random.get_state()
+
+
+def set_random_state(state: tuple[Any, ...]) -> None:
+    """Goes back to a state that `random_state` gave."""
+    torch.set_rng_state(state[0])
+    random.setstate(state[1])
+    np.random.set_state(state[2])

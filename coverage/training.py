@@ -1,7 +1,7 @@
 """Trains one problem in eager and compiled, side by side, and judges whether the compiled one trained.
 
 Note [The protocol of a training comparison]
-Both contenders start from the same parameters and inputs and from the same random state (`torch.manual_seed(seed)`),
+Both contenders start from the same parameters and inputs and from the same random state (`seed_everything(seed)`),
 take the same AdamW steps on the same batch, and take turns step by step; each has a random state of its own, restored
 before its step, so dropout masks are the same as long as the compiled step draws what eager draws. A step is
 zero_grad, forward, loss, backward, optimizer. The first step also gives the gradients, which are judged against a
@@ -27,7 +27,7 @@ from relaxgrad.bridge.schemas import GraphKind, GraphRecord
 
 from . import numbers
 from .models import describe, load_problem
-from .problem import Problem, copy_tensors
+from .problem import Problem, copy_tensors, random_state, seed_everything, set_random_state
 from .timing import Contender, interleave
 from .train_record import Judgement, Status, TrainRecord
 
@@ -132,7 +132,8 @@ def train_model(
 def train_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
     """`train_model` for the process runner. Arguments: model, steps, seed, target, fallback."""
     compiler = Relaxgrad(arguments["target"], arguments["fallback"])
-    return train_model(arguments["model"], arguments["steps"], arguments["seed"], compiler, emit).to_json()
+    with torch_api.numpy_draws_as_in_eager():
+        return train_model(arguments["model"], arguments["steps"], arguments["seed"], compiler, emit).to_json()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -150,11 +151,11 @@ class _Run:
         self.buffers_at_start = {name: b.detach().clone() for name, b in problem.module.named_buffers()}
         self.first: numbers.StepValues
         self.first_of_step = True
-        torch.manual_seed(seed)
-        self.random_state = torch.get_rng_state()
+        seed_everything(seed)
+        self.random_state = random_state()
 
     def contender(self) -> Contender:
-        return Contender(self.step, lambda: torch.set_rng_state(self.random_state), self.finish)
+        return Contender(self.step, lambda: set_random_state(self.random_state), self.finish)
 
     def step(self) -> Tensor:
         """zero_grad, forward, loss, backward, optimizer; returns the 0-d loss."""
@@ -170,7 +171,7 @@ class _Run:
 
     def finish(self, loss: Tensor) -> None:
         self.losses.append(float(loss.detach()))
-        self.random_state = torch.get_rng_state()
+        self.random_state = random_state()
 
 
 def problem_like(problem: Problem, other: Problem) -> Problem:
@@ -186,7 +187,7 @@ def problem_like(problem: Problem, other: Problem) -> Problem:
 def _check_runs(model: str, problem: Problem, seed: int) -> None:
     """One forward and backward in eager; raises UserError for whatever the user's module or loss does wrong."""
     state = copy.deepcopy(problem.module.state_dict())  # with its metadata, which some modules ask for
-    torch.manual_seed(seed)
+    seed_everything(seed)
     try:
         output = problem.module(*problem.args, **problem.kwargs)
     except Exception as error:

@@ -118,8 +118,11 @@ def installation_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
 
 def audit_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
     """For the process runner. Arguments: model, seed, steps, dry. Raises UserError where the model itself is wrong."""
+    from relaxgrad.bridge.torch_api import numpy_draws_as_in_eager
+
     audit = _audit_dry if arguments["dry"] else _audit
-    return audit(arguments["model"], arguments["seed"], arguments["steps"], emit).to_json()
+    with numpy_draws_as_in_eager():
+        return audit(arguments["model"], arguments["seed"], arguments["steps"], emit).to_json()
 
 
 def _audit_dry(model: str, seed: int, _: int, emit: Emit) -> AuditRecord:

@@ -23,7 +23,7 @@ from relaxgrad.bridge.kinds import SourceLine
 
 from .. import numbers
 from ..models import describe
-from ..problem import Problem, copy_tensors, map_tensors
+from ..problem import Problem, copy_tensors, map_tensors, seed_everything
 from .finding import Blocker, Evidence, Finding, Level
 
 ROUNDS = 8  # timed steps of each of the two ways, taking turns
@@ -59,17 +59,28 @@ def _mapped(problem: Problem, function: Callable[[Tensor], Tensor]) -> Problem:
 
 
 def schedule(problem: Problem) -> list[tuple[str, Problem]]:
-    """The sizes that are tried, in order: the problem's own, smaller batches, shorter sequences, its own again."""
+    """The sizes that are tried, in order: the problem's own, smaller ones (batch, length, or both), its own again."""
     tensors = _tensors(problem)
     rows = max((t.shape[0] for t in tensors if t.dim()), default=1)
-    lengths = [t.shape[1] for t in tensors if t.dim() == 2 and not t.is_floating_point()]
+    length = next((t.shape[1] for t in tensors if t.dim() == 2 and not t.is_floating_point()), 1)
     tried: list[tuple[str, Problem | None]] = [("as given", problem)]
-    tried += [(f"batch {b}", narrowed(problem, batch=b)) for b in dict.fromkeys((rows - 1, rows // 2)) if b > 1]
-    if lengths:
-        tried += [(f"length {n}", narrowed(problem, length=n)) for n in (lengths[0] - 3, lengths[0] // 2) if n > 1]
+    for batch, shorter in ((rows - 1, length - 3), (rows // 2, length // 2)):
+        tried.append(_narrower(problem, batch if batch > 1 else None, shorter if shorter > 1 else None))
     tried.append(("as given", problem))
-    runnable = [(name, p) for name, p in tried if p is not None and _runs(p)]
+    runnable = [(name, p) for name, p in tried if p is not None]
     return runnable if len(runnable) > 2 else runnable[:1]
+
+
+def _narrower(problem: Problem, batch: int | None, length: int | None) -> tuple[str, Problem | None]:
+    """The problem narrowed in both sizes, or in the one of them that it can be narrowed in alone."""
+    for sizes in ({"batch": batch, "length": length}, {"batch": batch}, {"length": length}):
+        given = {name: size for name, size in sizes.items() if size is not None}
+        smaller: Problem | None = problem if given else None
+        for name, size in given.items():
+            smaller = None if smaller is None else narrowed(smaller, **{name: size})
+        if smaller is not None and _runs(smaller):
+            return ", ".join(f"{name} {size}" for name, size in given.items()), smaller
+    return "", None
 
 
 def _runs(problem: Problem) -> bool:
@@ -102,7 +113,7 @@ def measure(build: Callable[[], Problem], seed: int) -> Finding:
 
 def explained(problem: Problem, seed: int) -> tuple[dict[str, Any], list[Evidence]]:
     """Graphs, guards and breaks of one forward call, and the lines that break it."""
-    torch.manual_seed(seed)
+    seed_everything(seed)
     torch_api.dynamo_reset()
     with torch_api.quiet(), torch_api.dynamo_config_patch(allow_rnn=True):
         try:
@@ -133,7 +144,7 @@ def without_running(traced: dict[str, Any], evidence: list[Evidence]) -> Finding
 def _step(function: Any, problem: Problem, seed: int) -> Tensor:
     """One forward and backward from `seed`; the gradients are left on the module."""
     problem.module.zero_grad()
-    torch.manual_seed(seed)
+    seed_everything(seed)
     output = function(*copy_tensors(problem.args), **copy_tensors(problem.kwargs))
     loss = problem.loss_of(output)
     loss.backward()
@@ -225,8 +236,7 @@ def _verdict(found: dict[str, Any], wrong: list[str]) -> tuple[Level, str]:
     breaks = found.get("graph_breaks", 0)
     split = f", {breaks} graph break{'s' if breaks != 1 else ''}" if breaks else ""
     told = f"{len(found['sizes'])} sizes in a row took {found['recompiles']} recompilations{split}"
-    # one for the second size of the batch and one for that of the sequence is how torch.compile learns what varies
-    expected = 1 + any(name.startswith("length") for name in found["sizes"])
-    if breaks or found["data_dependent_ops"] or found["recompiles"] > expected:
+    # at the second size torch.compile learns what varies, and compiles once more
+    if breaks or found["data_dependent_ops"] or found["recompiles"] > 1:
         return Level.WORKED_AROUND, told
     return Level.CLEAR, told

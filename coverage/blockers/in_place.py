@@ -19,7 +19,7 @@ from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import CapturedGraph, GraphRecord, OutputRole
 
 from ..models import describe
-from ..problem import Problem, copy_tensors
+from ..problem import Problem, copy_tensors, seed_everything
 from .finding import Blocker, Evidence, Finding, Level
 
 STEPS = 3  # optimizer steps of the two comparisons
@@ -156,7 +156,7 @@ def _train(problem: Problem, state: Any, steps: int, first: int = 0) -> tuple[li
     with torch_api.quiet():
         function = compile_on_tvm(problem.step_function())
         for number in range(first, first + steps):
-            torch.manual_seed(number)
+            seed_everything(number)
             optimizer.zero_grad()
             output = function(*copy_tensors(problem.args), **copy_tensors(problem.kwargs))
             loss = problem.loss_of(output)

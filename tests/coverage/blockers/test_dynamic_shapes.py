@@ -51,9 +51,8 @@ def test_a_batch_and_a_length_can_be_narrowed() -> None:
 
 
 def test_the_schedule_has_what_the_model_accepts() -> None:
-    assert [name for name, _ in schedule(tokens())] == [
-        "as given", "batch 3", "batch 2", "length 6", "length 4", "as given",
-    ]  # fmt: skip
+    names = [name for name, _ in schedule(tokens())]
+    assert names == ["as given", "batch 3, length 6", "batch 2, length 4", "as given"]
 
     class Fixed(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -62,10 +61,17 @@ def test_the_schedule_has_what_the_model_accepts() -> None:
     assert [name for name, _ in schedule(Problem(Fixed(), (torch.ones(4, 9),)))] == ["as given"]
 
 
+def test_what_was_one_tensor_stays_one() -> None:
+    tokens_ = torch.zeros(4, 9, dtype=torch.long)
+    smaller = narrowed(Problem(nn.Identity(), (tokens_,), {"labels": tokens_}), batch=2)
+    assert smaller is not None
+    assert smaller.kwargs["labels"] is smaller.args[0]
+
+
 def test_sizes_in_a_row_are_right_and_counted() -> None:
     finding = measure(tokens, 0)
     assert finding.level is Level.CLEAR, finding.headline
-    assert finding.numbers["recompiles"] == 2  # once for the batch, once for the length
+    assert finding.numbers["recompiles"] == 1  # for the batch and the length
     assert finding.numbers["symbolic_graphs"] >= 2
     assert finding.numbers["graph_breaks"] == 0
     assert finding.numbers["guards"] > 0
@@ -79,7 +85,7 @@ def test_a_wrong_step_of_another_size_blocks(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(dynamic_shapes, "compile_on_tvm", planted)
     finding = measure(tokens, 0)
     assert finding.level is Level.BLOCKS
-    assert finding.headline.startswith("wrong at another size: batch 3: loss")
+    assert finding.headline.startswith("wrong at another size: batch 3, length 6: loss")
 
 
 def test_a_step_that_raises_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,7 +265,12 @@ def mobilenet_v2() -> Problem:
     from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
 
     config = MobileNetV2Config(
-        image_size=LARGER, depth_multiplier=0.25, classifier_dropout_prob=0.1, output_stride=8, **INITIAL, **SINGLE_LABEL
+        image_size=LARGER,
+        depth_multiplier=0.25,
+        classifier_dropout_prob=0.1,
+        output_stride=8,
+        **INITIAL,
+        **SINGLE_LABEL,
     )
     return classifier_problem(MobileNetV2ForImageClassification(config), LARGER)
 

@@ -31,7 +31,7 @@ def test_depthwise(size: tuple[int, int], kernel: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
-    "stride, padding, dilation",
+    ("stride", "padding", "dilation"),
     [(2, 1, 1), ((1, 3), (0, 4), 1), (1, 2, 2), (3, 5, (2, 3)), ((2, 1), (3, 0), 2)],
     ids=str,
 )

@@ -41,7 +41,7 @@ FAMILIES = {
     "norm": ("Normalisation", "Batch, layer and group norms and their backward."),
     "grid": ("Grid sampling and resizing", "Sampling at real coordinates, and its backward."),
     "gemm": ("Matrix products", "Matrix products by the library."),
-    "conv": ("Convolution", "Convolutions of all kinds and their backward."),
+    "convolution": ("Convolution", "Convolutions of all kinds and their backward."),
     "resize": ("Resizing", "Upsampling and its backward."),
     "segment": ("Segments", "Reductions over runs of rows, and their backward."),
     "integer": ("Integer arithmetic", "Common divisors and multiples, and powers by repeated squaring."),

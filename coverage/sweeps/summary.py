@@ -57,7 +57,8 @@ def summarise(head: dict[str, Any], records: list[dict[str, Any]]) -> dict[str, 
     }
     if head["sweep"] == "op-logs":
         summary["recorded_calls"] = _recorded_calls(records)
-    if head["sweep"] == "opinfo":
+    settings = head["settings"]
+    if head["sweep"] == "opinfo" and settings.get("dtype") == "float32" and not settings.get("dynamic"):
         summary["stock_importer"] = _beside_stock(entries)
     return summary
 
@@ -154,7 +155,7 @@ def _recorded_calls(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _beside_stock(entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """TVM's own importer on the same entries (forward, two samples each, measured once) beside ours."""
+    """TVM's own importer on the same entries (forward in float32, two samples each, measured once) beside ours."""
     stock = json.loads(STOCK.read_text())
     theirs = {name: stock["entries"][name] for name in entries if name in stock["entries"]}
     table: Counter[str] = Counter()

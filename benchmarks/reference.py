@@ -21,7 +21,7 @@ from relaxgrad.coverage import numbers
 from relaxgrad.coverage.models import describe, load_problem
 from relaxgrad.coverage.problem import Problem
 from relaxgrad.coverage.train_record import Judgement
-from relaxgrad.coverage.training import LEARNING_RATE
+from relaxgrad.coverage.training import LEARNING_RATE, judgement
 
 from .session import load_like, start_of
 
@@ -61,7 +61,9 @@ class _Judge:
             "gradients": judgement(reference.gradients, eager.gradients, found["gradients"]),
         }
         changed = [
-            n for n, b in self.buffers.items() if not (_same(eager.buffers[n], b) and _same(found["buffers"][n], b))
+            n
+            for n, b in self.buffers.items()
+            if not (numbers.same(eager.buffers[n], b) and numbers.same(found["buffers"][n], b))
         ]
         pick: Callable[[dict[str, Tensor]], Named] = lambda all_of_them: {n: all_of_them[n] for n in changed}  # noqa: E731
         judged["buffers"] = judgement(pick(reference.buffers), pick(eager.buffers), pick(found["buffers"]))
@@ -106,21 +108,3 @@ def _adamw(start: Mapping[str, Tensor], gradients: Named, dtype: torch.dtype) ->
         square = (1 - beta2) * gradient * gradient / (1 - beta2**step)
         found[name] = parameter * (1 - rate * decay) - rate * mean / (square.sqrt() + epsilon)
     return found
-
-
-def judgement(reference: Named, eager: Named, result: Named) -> Judgement:
-    """A set of named tensors judged by the float64 rule."""
-    comparisons = numbers.compare_all(reference, eager, result)
-    compared = [c for c in comparisons if not c.passed or eager[c.name] is not None]
-    worst = numbers.worst(compared)
-    return Judgement(
-        compared=len(compared),
-        failed=[str(c) for c in compared if not c.passed],
-        missing=[c.name for c in compared if c.verdict is numbers.Verdict.MISSING],
-        worst=worst.to_json() if worst else None,
-        worst_ratio=worst.ratio if worst else None,
-    )
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))

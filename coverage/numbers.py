@@ -270,6 +270,11 @@ def step_values(problem: Problem, loss: Tensor) -> StepValues:
     return StepValues(loss.detach().clone(), gradients, buffers)
 
 
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have one shape, one dtype and equal elements; NaN equals NaN."""
+    return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
+
+
 def float64_step(problem: Problem, seed: int) -> StepValues:
     """One forward and backward of `problem` in float64 after `seed_everything(seed)`. `problem` itself is widened."""
     problem.module.double()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -121,7 +121,7 @@ def train_model(
         _count_graphs(record, list(graphs))
     if record.reason:
         return record
-    record.gradients = _judge(reference.gradients, eager.first.gradients, compiled.first.gradients)
+    record.gradients = judgement(reference.gradients, eager.first.gradients, compiled.first.gradients)
     record.buffers = _judge_buffers(reference, eager, compiled)
     record.losses_eager, record.losses_compiled = eager.losses, compiled.losses
     record.loss_difference = numbers.curve_difference(eager.losses, compiled.losses)
@@ -278,9 +278,10 @@ def _graph_detail(graph: GraphRecord) -> dict[str, Any]:
     }
 
 
-def _judge(
-    reference: dict[str, Tensor | None], eager: dict[str, Tensor | None], result: dict[str, Tensor | None]
+def judgement(
+    reference: Mapping[str, Tensor | None], eager: Mapping[str, Tensor | None], result: Mapping[str, Tensor | None]
 ) -> Judgement:
+    """A set of named tensors judged by the float64 rule."""
     comparisons = numbers.compare_all(reference, eager, result)
     compared = [c for c in comparisons if c.verdict is not numbers.Verdict.PASS or eager[c.name] is not None]
     worst = numbers.worst(compared)
@@ -299,14 +300,10 @@ def _judge_buffers(reference: numbers.StepValues, eager: _Run, compiled: _Run) -
     changed = [
         name
         for name, start in before.items()
-        if not (_same(eager.first.buffers[name], start) and _same(compiled.first.buffers[name], start))
+        if not (numbers.same(eager.first.buffers[name], start) and numbers.same(compiled.first.buffers[name], start))
     ]
     pick: Callable[[dict[str, Tensor]], dict[str, Tensor | None]] = lambda b: {n: b[n] for n in changed}  # noqa: E731
-    return _judge(pick(reference.buffers), pick(eager.first.buffers), pick(compiled.first.buffers))
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
+    return judgement(pick(reference.buffers), pick(eager.first.buffers), pick(compiled.first.buffers))
 
 
 def verdict(record: TrainRecord) -> tuple[Status, str]:
@@ -317,10 +314,10 @@ def verdict(record: TrainRecord) -> tuple[Status, str]:
             notes = record.reasons or [f"it trained in eager, with a graph break: {b}" for b in record.graph_breaks]
             why = f": {notes[0]}" if notes else ": it trained in eager"
             return Status.FAILED, f"no {kind.value} graph was compiled and run by {record.backend}{why}"
-    for what, judgement in (("gradient", record.gradients), ("buffer", record.buffers)):
-        if judgement.failed:
-            more = f" and {len(judgement.failed) - 1} more" if len(judgement.failed) > 1 else ""
-            return Status.WRONG, f"{what} of {judgement.failed[0]}{more}"
+    for what, judged in (("gradient", record.gradients), ("buffer", record.buffers)):
+        if judged.failed:
+            more = f" and {len(judged.failed) - 1} more" if len(judged.failed) > 1 else ""
+            return Status.WRONG, f"{what} of {judged.failed[0]}{more}"
     if not record.gradients.compared:
         return Status.WRONG, "no parameter has a gradient"
     difference = record.loss_difference

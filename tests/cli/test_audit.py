@@ -89,7 +89,7 @@ def test_a_sample_that_fails_is_named_and_the_exit_code_is_1(
     out, err = capsys.readouterr()
     assert "mul sample 4: wrong: out: error too large" in out
     assert "mul sample 4: wrong" in err
-    assert "TVM's own importer on 1 of these entries" in out
+    assert "own importer" not in out  # it was measured in float32
     (plan,) = plans
     assert (plan.sweep, plan.entries, plan.shard) == ("opinfo", ["mul"], (1, 3))
     assert plan.settings == {"dtype": "bfloat16", "samples": None, "dynamic": False}

@@ -7,8 +7,10 @@ loop is plain arithmetic that LLVM can vectorise. Halves are computed in float32
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tvm
@@ -39,9 +41,29 @@ _FUNCTIONS = {_TVM_OPS.get(name) or intrinsic.OPS[name]: name for name in math.F
 LANES = (1, 4, 8, 16)
 
 
+class _Use(threading.local):
+    on = False
+
+
+_use = _Use()
+
+
+@contextlib.contextmanager
+def in_use() -> Iterator[None]:
+    """Kernels that this thread compiles meanwhile get our functions; they need `link` as well.
+
+    TVM's table of lowerings is one for the whole process: what others compile in it keeps the lowering that it had.
+    """
+    _register()
+    before, _use.on = _use.on, True
+    try:
+        yield
+    finally:
+        _use.on = before
+
+
 @functools.cache
-def register() -> None:
-    """Registers the lowerings, once a process. Kernels need `link` as well."""
+def _register() -> None:
     for op, name in _FUNCTIONS.items():
         ir.register_op_attr(op, "TVectorizable", True, level=99)
         tirx.register_intrin_lowering(op, target="llvm", f=_lowering(op, name), level=99)
@@ -55,6 +77,8 @@ def _lowering(op_name: str, name: str) -> Callable[[Any], Expr]:
     def lower(call: Any) -> Expr:
         dtype, _, lanes = str(call.ty.dtype).partition("x")
         count = int(lanes or 1)
+        if not _use.on:
+            return call if default is None else intrinsic.by_lane(call, default)
         if dtype in ("float16", "bfloat16"):
             wide = [a.astype(f"float32x{lanes}" if lanes else "float32") for a in call.args]
             return tirx.call_intrin(str(wide[0].ty.dtype), op, *wide).astype(str(call.ty.dtype))

@@ -49,8 +49,7 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any
 
     A kernel is native (TVM generated it) or library (all that it does is to call one).
     """
-    intrinsics.register()
-    with target:
+    with intrinsics.in_use(), target:
         for step in passes(target):
             module = step(module)
         kernels = {

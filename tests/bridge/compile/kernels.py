@@ -16,7 +16,6 @@ from relaxgrad.bridge.compile.target import resolve_target
 
 def build(function: Callable[..., Any], *inputs: torch.Tensor, schedule: bool = True) -> tuple[list[torch.Tensor], Any]:
     """(outputs, scheduled PrimFunc) of `function(*te_tensors)` -> te.Tensor or list of them."""
-    intrinsics.register()
     placeholders = [
         te.placeholder(tuple(x.shape), dtype=str(x.dtype).removeprefix("torch."), name=f"x{i}")
         for i, x in enumerate(inputs)
@@ -27,7 +26,8 @@ def build(function: Callable[..., Any], *inputs: torch.Tensor, schedule: bool = 
     sch = s_tir.Schedule(tvm.IRModule({"main": kernel}))
     if schedule:
         sch = cpu.schedule(sch)
-    library = tvm.compile(intrinsics.link()(sch.mod), target=resolve_target("llvm"))
+    with intrinsics.in_use():
+        library = tvm.compile(intrinsics.link()(sch.mod), target=resolve_target("llvm"))
     tensors = [torch.full([int(d) for d in o.shape], 77, dtype=getattr(torch, str(o.dtype))) for o in outputs]
     library["main"](*inputs, *tensors)
     return tensors, sch.mod["main"]

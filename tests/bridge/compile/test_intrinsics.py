@@ -46,11 +46,11 @@ def _function(name: str) -> Callable[..., Any]:
 def _compiled(function: Callable[..., Any], inputs: list[Tensor], target: str = "llvm", vector: bool = True) -> Any:
     placeholders = [te.placeholder(tuple(x.shape), dtype=_dtype(x), name=f"x{i}") for i, x in enumerate(inputs)]
     y = te.compute(inputs[0].shape, lambda i: function(*(p(i) for p in placeholders)), name="y")
-    intrinsics.register()
     kernel = te.create_prim_func([*placeholders, y], index_dtype_override="int64")
     schedule = s_tir.Schedule(tvm.IRModule({"main": kernel}))
     module = cpu.schedule(schedule).mod if vector else schedule.mod
-    return tvm.compile(intrinsics.link()(module), target=resolve_target(target, to_run=False))
+    with intrinsics.in_use():
+        return tvm.compile(intrinsics.link()(module), target=resolve_target(target, to_run=False))
 
 
 def _dtype(x: Tensor) -> str:
@@ -243,7 +243,19 @@ def test_vectors_of_other_widths(lanes: int) -> None:
     schedule = s_tir.Schedule(te.create_prim_func([placeholder, y], index_dtype_override="int64"))
     (loop,) = schedule.get_loops(schedule.get_sblock("y"))
     schedule.vectorize(schedule.split(loop, [None, lanes])[1])
-    intrinsics.register()
     result = torch.empty(256)
-    tvm.compile(intrinsics.link()(schedule.mod), target=resolve_target("llvm"))["main"](x, result)
+    with intrinsics.in_use():
+        library = tvm.compile(intrinsics.link()(schedule.mod), target=resolve_target("llvm"))
+    library["main"](x, result)
     torch.testing.assert_close(result.double(), x.double().expm1().exp(), rtol=3e-6, atol=0)
+
+
+def test_what_others_compile_in_this_process_keeps_its_lowering() -> None:
+    """They link none of our functions: a call of one would jump to nowhere."""
+    x = torch.linspace(-3, 3, 64)
+    _run(tirx.tanh, x)
+    t = te.placeholder((64,), name="x")
+    kernel = te.create_prim_func([t, te.compute(t.shape, lambda i: tirx.tanh(t(i)), name="theirs")])
+    result = torch.empty_like(x)
+    tvm.compile(kernel, target="llvm")["main"](x, result)
+    torch.testing.assert_close(result, torch.tanh(x))

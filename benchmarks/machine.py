@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from relaxgrad.bridge.compile.target import cpu_cores, cpuinfo_flags
+from relaxgrad.bridge.compile.target import cpu_cores, cpuinfo, cpuinfo_flags
 
 # Of /proc/cpuinfo: what decides which kernels a library or a compiler picks.
 _VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "amx_tile", "amx_bf16", "amx_int8")
@@ -37,7 +36,7 @@ def this_machine() -> Machine:
     installed = versions()
     flags = cpuinfo_flags() or frozenset()
     return Machine(
-        cpu=_cpu_name(),
+        cpu=cpuinfo().get("model name") or platform.processor() or platform.machine(),
         cores=cpu_cores(),
         features=tuple(sorted(f for f in flags if f in _VECTOR_FLAGS or f.startswith("avx512"))),
         memory=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
@@ -45,16 +44,6 @@ def this_machine() -> Machine:
         torch=installed["torch"],
         tvm=installed["apache-tvm"],
     )
-
-
-def _cpu_name(path: str = "/proc/cpuinfo") -> str:
-    try:
-        for line in Path(path).read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def differences(now: dict[str, Any], then: dict[str, Any]) -> list[str]:

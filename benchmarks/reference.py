@@ -19,9 +19,9 @@ from torch import Tensor
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage import numbers
 from relaxgrad.coverage.models import describe, load_problem
-from relaxgrad.coverage.problem import Problem
+from relaxgrad.coverage.problem import Problem, seed_everything
 from relaxgrad.coverage.train_record import Judgement
-from relaxgrad.coverage.training import LEARNING_RATE, judgement
+from relaxgrad.coverage.training import LEARNING_RATE, judge_buffers, judgement
 
 from .session import load_like, start_of
 
@@ -60,13 +60,7 @@ class _Judge:
             "loss": judgement({"loss": reference.loss}, {"loss": eager.loss}, {"loss": found["loss"]}),
             "gradients": judgement(reference.gradients, eager.gradients, found["gradients"]),
         }
-        changed = [
-            n
-            for n, b in self.buffers.items()
-            if not (numbers.same(eager.buffers[n], b) and numbers.same(found["buffers"][n], b))
-        ]
-        pick: Callable[[dict[str, Tensor]], Named] = lambda all_of_them: {n: all_of_them[n] for n in changed}  # noqa: E731
-        judged["buffers"] = judgement(pick(reference.buffers), pick(eager.buffers), pick(found["buffers"]))
+        judged["buffers"] = judge_buffers(self.buffers, reference.buffers, eager.buffers, found["buffers"])
         if "parameters" in found:
             judged["parameters"] = self._judge_update(found["gradients"], found["parameters"])
         return {name: vars(verdict) for name, verdict in judged.items()}
@@ -80,7 +74,7 @@ class _Judge:
 
 
 def _eager_step(model: str, problem: Problem, seed: int) -> numbers.StepValues:
-    torch.manual_seed(seed)
+    seed_everything(seed)
     try:
         loss = problem.loss(problem.module(*problem.args, **problem.kwargs))
         loss.backward()

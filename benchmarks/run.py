@@ -239,8 +239,7 @@ def _judge(run: _Run, judge: Worker, values: Path, found: ContenderRecord) -> st
     found.judged = {what: Judgement(**judgement) for what, judgement in outcome.value.items()}
     for what, judgement in found.judged.items():
         if judgement.failed:
-            more = f" and {len(judgement.failed) - 1} more" if len(judgement.failed) > 1 else ""
-            return f"{what}: {judgement.failed[0]}{more}"
+            return f"{what}: {judgement.fault()}"
     if not found.judged["gradients"].compared:
         return "no parameter has a gradient"
     return ""

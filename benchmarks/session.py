@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from relaxgrad.bridge import torch_api
-from relaxgrad.bridge.errors import UnsupportedOps
 from relaxgrad.coverage.models import describe, load_problem
-from relaxgrad.coverage.problem import Problem, copy_tensors
-from relaxgrad.coverage.training import LEARNING_RATE
+from relaxgrad.coverage.problem import Problem, copy_tensors, seed_everything
+from relaxgrad.coverage.training import LEARNING_RATE, cause_of
 
 from . import memory
 from .contenders import Contender
@@ -84,9 +83,10 @@ class _Session:
         self.contender.load()
         loading = time.perf_counter() - began
         self.open.enter_context(self.contender.recording())
+        self.open.enter_context(torch_api.numpy_draws_as_in_eager())
         before = self.contender.backend_seconds()
         self.base = memory.baseline()
-        torch.manual_seed(self.seed)
+        seed_everything(self.seed)
         try:
             start = time.perf_counter()
             self.function = self.contender.compile(self.problem.step_function())
@@ -100,7 +100,7 @@ class _Session:
                 self.update()
                 seconds += time.perf_counter() - start
         except Exception as error:
-            return {"error": _why(error)}
+            return {"error": describe(cause_of(error))}
         if reason := self.contender.did_nothing():
             return {"error": reason}
         peak = memory.over(self.base)
@@ -108,7 +108,7 @@ class _Session:
             values["parameters"] = {n: p.detach() for n, p in self.problem.named_parameters().items()}
             torch.save(values, command["values"])
         after = self.contender.backend_seconds()
-        self.graphs_after_first = _graphs()
+        self.graphs_after_first = torch_api.dynamo_graphs()
         del values, loss
         memory.start_peak()
         share = None if before is None or after is None else after - before
@@ -151,8 +151,8 @@ class _Session:
             optimizer = f"AdamW, {'compiled' if self.contender.compiles else 'eager'}, foreach"
         return {
             "memory": peak,
-            "graphs": _graphs() if self.contender.compiles else 0,
-            "recompiles": _graphs() - self.graphs_after_first if self.contender.compiles else 0,
+            "graphs": torch_api.dynamo_graphs() if self.contender.compiles else 0,
+            "recompiles": torch_api.dynamo_graphs() - self.graphs_after_first if self.contender.compiles else 0,
             "graph_breaks": {reason.splitlines()[0]: count for reason, count in breaks.items()},
             "optimizer": optimizer,
             "calls": dict(calls),
@@ -171,18 +171,3 @@ def _update_of(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
         optimizer.step()
 
     return update
-
-
-def _graphs() -> int:
-    return torch_api.dynamo_counters().get("stats", {}).get("unique_graphs", 0)
-
-
-def _why(error: Exception) -> str:
-    """One line: the cause under what Dynamo wraps around it, more than once for a backward."""
-    inner: BaseException = error
-    while not isinstance(inner, UnsupportedOps):
-        cause = getattr(inner, "inner_exception", None) or inner.__cause__
-        if cause is None:
-            break
-        inner = cause
-    return describe(inner)

@@ -253,6 +253,11 @@ def functorch_config_patch(**options: Any) -> Any:
     return private("functorch_config").patch(**options)
 
 
+def dynamo_graphs() -> int:
+    """Graphs that Dynamo has handed to a backend since its counters were cleared."""
+    return dynamo_counters().get("stats", {}).get("unique_graphs", 0)
+
+
 def dynamo_counters() -> dict[str, dict[str, int]]:
     """A copy of Dynamo's counters: `["graph_break"]` has each reason with its count, `["frames"]`, `["stats"]`, ..."""
     return {group: dict(counts) for group, counts in private("counters").items()}

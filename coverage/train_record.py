@@ -29,6 +29,11 @@ class Judgement:
     worst: dict[str, Any] | None = None  # the Comparison furthest from passing
     worst_ratio: float | None = None  # its error over what is allowed
 
+    def fault(self) -> str:
+        """The first that failed, and how many more; there must be one."""
+        more = f" and {len(self.failed) - 1} more" if len(self.failed) > 1 else ""
+        return f"{self.failed[0]}{more}"
+
 
 @dataclass
 class TrainRecord:

@@ -122,7 +122,8 @@ def train_model(
     if record.reason:
         return record
     record.gradients = judgement(reference.gradients, eager.first.gradients, compiled.first.gradients)
-    record.buffers = _judge_buffers(reference, eager, compiled)
+    before, first = eager.buffers_at_start, compiled.first
+    record.buffers = judge_buffers(before, reference.buffers, eager.first.buffers, first.buffers)
     record.losses_eager, record.losses_compiled = eager.losses, compiled.losses
     record.loss_difference = numbers.curve_difference(eager.losses, compiled.losses)
     record.status, record.reason = verdict(record)
@@ -217,27 +218,28 @@ def _train(record: TrainRecord, eager: _Run, compiled: _Run, steps: int, say: Em
     def on_round(index: int) -> None:
         nonlocal graphs_after_first
         if index == 0:
-            graphs_after_first = _dynamo_graphs()
+            graphs_after_first = torch_api.dynamo_graphs()
         losses = {"eager": eager.losses[-1], "compiled": compiled.losses[-1]}
         say({"event": "step", "step": index + 1, "losses": losses})
 
     contenders = {"eager": eager.contender(), "compiled": compiled.contender()}
     timings = interleave(contenders, steps, WARM_UP, on_round)
     record.time_eager, record.time_compiled = timings["eager"], timings["compiled"]
-    record.recompiles = _dynamo_graphs() - graphs_after_first
+    record.recompiles = torch_api.dynamo_graphs() - graphs_after_first
 
 
-def _dynamo_graphs() -> int:
-    return torch_api.dynamo_counters().get("stats", {}).get("unique_graphs", 0)
+def cause_of(error: BaseException) -> BaseException:
+    """What is under what Dynamo wraps around the error of a backend, more than once for a backward."""
+    while not isinstance(error, UnsupportedOps):
+        cause = getattr(error, "inner_exception", None) or error.__cause__
+        if cause is None:
+            break
+        error = cause
+    return error
 
 
 def _note_failure(record: TrainRecord, error: Exception) -> None:
-    inner: BaseException = error
-    while True:  # Dynamo wraps what a backend raises, more than once for a backward
-        cause = getattr(inner, "inner_exception", None) or inner.__cause__
-        if cause is None or isinstance(inner, UnsupportedOps):
-            break
-        inner = cause
+    inner = cause_of(error)
     if isinstance(inner, UnsupportedOps):
         record.reasons = [str(reason) for reason in inner.reasons]
     record.reason = describe(inner)
@@ -294,16 +296,16 @@ def judgement(
     )
 
 
-def _judge_buffers(reference: numbers.StepValues, eager: _Run, compiled: _Run) -> Judgement:
-    """Buffers that eager's first step changes, and any that the compiled step changes and eager's does not."""
-    before = eager.buffers_at_start
-    changed = [
-        name
-        for name, start in before.items()
-        if not (numbers.same(eager.first.buffers[name], start) and numbers.same(compiled.first.buffers[name], start))
-    ]
-    pick: Callable[[dict[str, Tensor]], dict[str, Tensor | None]] = lambda b: {n: b[n] for n in changed}  # noqa: E731
-    return judgement(pick(reference.buffers), pick(eager.first.buffers), pick(compiled.first.buffers))
+def judge_buffers(
+    start: Mapping[str, Tensor],
+    reference: Mapping[str, Tensor],
+    eager: Mapping[str, Tensor],
+    result: Mapping[str, Tensor],
+) -> Judgement:
+    """Buffers that eager's first step changes, and any that the other step changes and eager's does not."""
+    changed = [n for n, b in start.items() if not (numbers.same(eager[n], b) and numbers.same(result[n], b))]
+    pick: Callable[[Mapping[str, Tensor]], dict[str, Tensor | None]] = lambda b: {n: b[n] for n in changed}  # noqa: E731
+    return judgement(pick(reference), pick(eager), pick(result))
 
 
 def verdict(record: TrainRecord) -> tuple[Status, str]:
@@ -316,8 +318,7 @@ def verdict(record: TrainRecord) -> tuple[Status, str]:
             return Status.FAILED, f"no {kind.value} graph was compiled and run by {record.backend}{why}"
     for what, judged in (("gradient", record.gradients), ("buffer", record.buffers)):
         if judged.failed:
-            more = f" and {len(judged.failed) - 1} more" if len(judged.failed) > 1 else ""
-            return Status.WRONG, f"{what} of {judged.failed[0]}{more}"
+            return Status.WRONG, f"{what} of {judged.fault()}"
     if not record.gradients.compared:
         return Status.WRONG, "no parameter has a gradient"
     difference = record.loss_difference

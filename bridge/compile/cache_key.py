@@ -34,7 +34,7 @@ from ..importer.constants import attribute
 from ..importer.views import VIEW_OPS
 from ..schemas import CapturedGraph, GraphKind
 from .cache_text import NotPlain, encode
-from .target import cpu_cores
+from .target import cpu_cores, cpuinfo
 
 #: Of entries and keys. Changing what they hold changes the sources of the bridge, and so the key, anyway.
 FORMAT = 1
@@ -190,12 +190,7 @@ def _cpu(path: str = "/proc/cpuinfo") -> list[str]:
     """What the first processor is and can do, as the kernel tells it; the machine's name where it tells nothing."""
     wanted = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}
     wanted |= {"Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"}
-    try:
-        block = Path(path).read_text(errors="replace").strip().split("\n\n")[0]
-    except OSError:
-        block = ""
-    lines = [line.partition(":") for line in block.splitlines()]
-    found = [f"{name.strip()}:{value.strip()}" for name, _, value in lines if name.strip() in wanted]
+    found = [f"{name}:{value}" for name, value in cpuinfo(path).items() if name in wanted]
     return [platform.machine(), *(found or [platform.node()])]
 
 

@@ -84,15 +84,20 @@ class HostCpu:
     cores: int  # that this process may use
 
 
-def cpuinfo_flags(path: str = "/proc/cpuinfo") -> frozenset[str] | None:
-    """The CPU flags that the kernel reports, or None where there is no such file (not Linux, or not x86)."""
+def cpuinfo(path: str = "/proc/cpuinfo") -> dict[str, str]:
+    """What the kernel tells of the first processor; empty where there is no such file (not Linux)."""
     try:
-        for line in Path(path).read_text(errors="replace").splitlines():
-            if line.startswith("flags"):
-                return frozenset(line.partition(":")[2].split())
+        block = Path(path).read_text(errors="replace").strip().split("\n\n")[0]
     except OSError:
-        pass
-    return None
+        return {}
+    lines = (line.partition(":") for line in block.splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+def cpuinfo_flags() -> frozenset[str] | None:
+    """The CPU flags that the kernel reports, or None where it reports none (not Linux, or not x86)."""
+    flags = cpuinfo().get("flags")
+    return None if flags is None else frozenset(flags.split())
 
 
 def usable_features(features: set[str], flags: frozenset[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -17,6 +17,7 @@ from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
 
 CODE = """\
+import numpy as np
 import torch
 from torch import nn
 
@@ -24,6 +25,19 @@ def tiny():
     torch.manual_seed(3)
     network = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2))
     return network, torch.randn(16, 6), lambda output: output.square().mean()
+
+class Draws(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 2)
+
+    def forward(self, x):
+        rows = np.random.permutation(16)[:8]
+        return self.linear(x[torch.from_numpy(rows)])
+
+def draws():
+    torch.manual_seed(3)
+    return Draws(), torch.randn(16, 6), lambda output: output.square().mean()
 
 def same(gm, inputs):
     return gm.forward
@@ -99,6 +113,14 @@ def test_the_first_step_of_adamw_by_its_formula() -> None:
 def test_a_contender_that_is_no_backend() -> None:
     with pytest.raises(UserError, match=r"torch\.compile has no such backend; known: aot_eager, "):
         Contender("nothing").load()
+
+
+def test_a_model_that_draws_with_numpy_draws_the_same_for_all(tiny: str) -> None:
+    settings = Settings(("eager",), protocol="fwd_bwd", rounds=1, warm_up=1)
+    record = bench_model(tiny.replace(":tiny", ":draws"), settings, 300.0, start_up=False)
+    assert {name: (c.status, c.reason) for name, c in record.contenders.items()} == {
+        "relaxgrad": (Status.TIMED, ""), "eager": (Status.TIMED, ""),
+    }  # fmt: skip
 
 
 def test_relaxgrad_that_compiled_nothing_says_so() -> None:

@@ -122,9 +122,10 @@ def _inline(sch: s_tir.Schedule, *, keep_expensive: bool) -> None:
             continue
         if keep_expensive and _calls_expensive(sch, block) and len(sch.get_consumers(block)) > 1:
             continue
-        if len(_loads(sch, block)) >= REPEATED_LOADS and len(_reads_of(sch, block)) > 1:
+        loads = _loads(sch, block)
+        if len(loads) >= REPEATED_LOADS and len(_reads_of(sch, block)) > 1:
             continue
-        if _divisions(_loads(sch, block)) >= NESTED_DIVISIONS and _divisions(_reads_of(sch, block)):
+        if _divisions(loads) >= NESTED_DIVISIONS and _divisions(_reads_of(sch, block)):
             continue
         # Refused where the block writes an output or its reader cannot take it.
         with contextlib.suppress(ScheduleError):

@@ -12,8 +12,7 @@ element of the output; they are left out when the result is stored, or masked wh
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -231,10 +230,9 @@ def weight_gradient(grad: te.Tensor, x: te.Tensor, rows: Axis, columns: Axis) ->
     return _extern((x.shape[1], 1, *kernel), [grad, x], body, "depthwise_weight_gradient", dtype)
 
 
-@contextlib.contextmanager
-def _vector() -> Iterator[Expr]:
-    with T.vectorized(0, LANES) as lane:
-        yield lane
+def _vector() -> Any:
+    """The loop over the lanes of one vector."""
+    return T.vectorized(0, LANES)
 
 
 def _extern(shape: Sequence[Any], tensors: Sequence[Any], body: Any, name: str, dtype: str) -> te.Tensor:

@@ -7,6 +7,7 @@ dilated ones and of channel counts that are no multiple of its vector are severa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..registry import register
 from ..translate import Translator
 from ..types import accumulator, is_empty
 from ..values import TensorValue
+from .pool import each_dim
 
 aten = torch.ops.aten
 
@@ -31,7 +33,7 @@ Axes = tuple[depthwise.Axis, depthwise.Axis]
 
 
 def _axes(
-    x: TensorValue, weight: TensorValue, out: Sequence[Any], arguments: Sequence[Any], groups: int
+    ctx: Translator, x: TensorValue, weight: TensorValue, out: Sequence[Any], arguments: Sequence[Any], groups: int
 ) -> Axes | None:
     """The two spatial dims of a depthwise convolution that we have kernels for; None for any other."""
     stride, padding, dilation, transposed, _ = arguments
@@ -42,20 +44,13 @@ def _axes(
         return None
     if groups < 2 or not groups == x.shape[1] == weight.shape[0]:
         return None
-    rows, columns = (
-        depthwise.Axis(
-            x.shape[d + 2], out[d + 2], weight.shape[d + 2], _at(stride, d), _at(padding, d), _at(dilation, d)
-        )
-        for d in range(2)
+    arguments_of_dims = (each_dim(ctx, values, 2) for values in (stride, padding, dilation))
+    rows, columns = itertools.starmap(
+        depthwise.Axis, zip(x.shape[2:], out[2:], weight.shape[2:], *arguments_of_dims, strict=True)
     )
     if depthwise.buffer_bytes(rows, columns, 8 if x.dtype == "float64" else 4) > LARGEST_PLANE:
         return None
     return rows, columns
-
-
-def _at(values: Sequence[int], dim: int) -> int:
-    """One value may stand for all dims."""
-    return values[dim] if len(values) > 1 else values[0]
 
 
 def _is_regular(axes: Axes, channels: int) -> bool:
@@ -72,7 +67,7 @@ def convert_convolution(
     ctx: Translator, x: TensorValue, weight: TensorValue, bias: TensorValue | None, *arguments: Any
 ) -> Any:
     *layout, groups = arguments
-    axes = _axes(x, weight, ctx.dims(ctx.fake.shape), layout, groups)
+    axes = _axes(ctx, x, weight, ctx.dims(ctx.fake.shape), layout, groups)
     if axes is None or (_largest_filter(axes) > 5 and _is_regular(axes, x.shape[1])):
         return ctx.sites.call_node(ctx.node, Kind.LIBRARY, fresh=True)
     ctx.ran_as = Kind.NATIVE
@@ -86,7 +81,7 @@ def convert_convolution_backward(
     ctx: Translator, grad: TensorValue, x: TensorValue, weight: TensorValue, bias_sizes: Any, *arguments: Any
 ) -> Any:
     *layout, groups, mask = arguments
-    axes = _axes(x, weight, grad.shape, layout, groups)
+    axes = _axes(ctx, x, weight, grad.shape, layout, groups)
     strided = axes is not None and any(axis.stride > 1 for axis in axes)
     if axes is None or (strided and _largest_filter(axes) <= 3 and _is_regular(axes, x.shape[1])):
         return ctx.sites.call_node(ctx.node, Kind.LIBRARY, fresh=True)

@@ -22,7 +22,7 @@ from .index import add, checked_index
 aten = torch.ops.aten
 
 
-def _each(ctx: Translator, values: Sequence[Any] | int, rank: int) -> list[int]:
+def each_dim(ctx: Translator, values: Sequence[Any] | int, rank: int) -> list[int]:
     """One int a spatial dim: a single one stands for all."""
     given: list[Any] = list(values) if isinstance(values, list | tuple) else [values]
     given = given * rank if len(given) == 1 else given
@@ -41,9 +41,9 @@ def _sliding(
     padding: Any,
     dilation: Any = 1,
 ) -> list[pool.Window]:
-    kernels = _each(ctx, kernel, rank)
-    strides = _each(ctx, stride, rank) if stride else kernels
-    arguments = kernels, strides, _each(ctx, padding, rank), _each(ctx, dilation, rank)
+    kernels = each_dim(ctx, kernel, rank)
+    strides = each_dim(ctx, stride, rank) if stride else kernels
+    arguments = kernels, strides, each_dim(ctx, padding, rank), each_dim(ctx, dilation, rank)
     return [pool.sliding(s, c, *a) for s, c, *a in zip(shape[-rank:], counts[-rank:], *arguments, strict=True)]
 
 
@@ -210,7 +210,7 @@ def _fractional(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
     ) -> tuple[TensorValue, ...]:
         if is_empty(x.shape):
             raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements")
-        kernels, counts = _each(ctx, kernel, rank), _each(ctx, output_size, rank)
+        kernels, counts = each_dim(ctx, kernel, rank), each_dim(ctx, output_size, rank)
         given = zip(coordinates, x.shape[-rank:], counts, kernels, strict=True)
         starts = [ctx.compute(pool.fractional_starts, [samples], *arguments, opmath(x.dtype)) for arguments in given]
 

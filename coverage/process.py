@@ -58,14 +58,16 @@ def run_task(
     on_event: Callable[[dict[str, Any]], None] | None = None,
     threads: int = 1,
     memory: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Runs `task` ("package.module:function") in a new process and waits for it, at most `timeout` seconds.
 
     `threads`: for torch, BLAS and TVM in the worker. `memory`: resident bytes of the worker and its children, looked at
-    twice a second, past which they are killed. Never raises for what happens in the worker. The worker and its
-    children are killed at the time limit and when this call is interrupted. POSIX only.
+    twice a second, past which they are killed. `environment`: variables of the worker beside this one's. Never raises
+    for what happens in the worker. The worker and its children are killed at the time limit, when this call is
+    interrupted, and when this process is killed. POSIX only.
     """
-    process = _Process({"task": task, "arguments": arguments, "session": False}, threads, memory=memory)
+    process = _Process({"task": task, "arguments": arguments, "session": False}, threads, environment, memory)
     try:
         process.end_of_commands()
         return process.result(timeout, on_event, last=True)
@@ -312,7 +314,7 @@ def _death(code: int, printed: str) -> str:
             how = signal.Signals(-code).name
         except ValueError:
             how = f"signal {-code}"
-        frame = re.search(r'\(most recent call first\):\s+File "(.+)", line (\d+) in (\S+)', printed)
+        frame = re.search(r'Current thread.+\(most recent call first\):\s+File "(.+)", line (\d+) in (\S+)', printed)
         where = f" in {frame[3]} at {frame[1]}:{frame[2]}" if frame else ""
         return f"the worker process was killed by {how}{where}"
     lines = [line.strip() for line in printed.splitlines() if line.strip()]

@@ -8,6 +8,9 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
+import signal
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO
@@ -21,6 +24,7 @@ def main() -> None:
     """Runs the one task of the request, or opens its session and answers commands; each result is an event."""
     commands = _take_stdin()
     request = json.loads(commands.readline())
+    threading.Thread(target=_end_with_parent, args=(request["events"],), daemon=True).start()
     with os.fdopen(request["events"], "w", encoding="utf-8", buffering=1) as events:
 
         def emit(event: dict[str, Any]) -> None:
@@ -35,6 +39,17 @@ def main() -> None:
         for line in commands:
             command = json.loads(line)
             emit({"event": "result", **_guarded(lambda: answer(command))})  # noqa: B023 - called at once
+
+
+def _end_with_parent(events: int) -> None:
+    """Ends this process where the parent was killed and could not: nobody would read the result.
+
+    A pipe's write end has an error, and nothing else to be asked for, once nobody holds the other end.
+    """
+    waiting = select.poll()
+    waiting.register(events, 0)
+    waiting.poll()
+    os.killpg(os.getpid(), signal.SIGKILL)  # its children too: a worker leads a session of its own
 
 
 def _take_stdin() -> BinaryIO:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,23 @@ def test_a_hanging_worker_is_killed_with_its_children() -> None:
     while not gone(children[0]) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert gone(children[0])
+
+
+def test_a_worker_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    code = "import sys; from relaxgrad.coverage.process import run_task\n"
+    code += "run_task('tasks_of_the_test:hang', {}, 600, lambda event: print(event['pid'], flush=True))"
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    with parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        worker = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
+        assert not gone(worker)
+        parent.kill()
+    deadline = time.monotonic() + 5
+    while not (gone(worker) and gone(child)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert gone(worker)
+    assert gone(child)
 
 
 def test_a_forked_child_does_not_hold_the_result_back() -> None:

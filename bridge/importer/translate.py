@@ -43,6 +43,7 @@ from .compute import layout
 from .inputs import Inputs
 from .kernel import kernel_call
 from .outputs import Outputs
+from .products import SumOfProducts, convert_sum, sums_of_products
 from .registry import Converter, Refusal, registry
 from .sites import Sites, consumed_outputs, draws_random
 from .translation import CallingPlan, NodeReport, ScalarRef, Translation
@@ -112,9 +113,15 @@ class Translator:
         params = [self.symbols.var(s) for s in symbols] + [var for _, var in self.inputs.params]
         with self.builder.function("main", params):
             with self.builder.dataflow():
+                sums = sums_of_products(self.graph, self.options.not_native)
+                inner = {n for tree in sums.values() for n in tree.inner}
                 for node in self.graph.nodes:
-                    if node.op == "call_function":
-                        self.node = node
+                    if node.op != "call_function":
+                        continue
+                    self.node = node
+                    if node in sums:
+                        self._sum(node, sums[node])
+                    elif node not in inner:
                         self._call(node)
                 outputs, mutations = self.outputs.plan()
                 returned = [self.builder.emit_output(result) for result in self.outputs.results]
@@ -252,6 +259,20 @@ class Translator:
             if self.options.on_compile_error == "raise" or isinstance(error, CannotTranslate):
                 raise
             self._fall_back(node, Refusal(ReasonKind.COMPILE, f"{type(error).__name__}: {last_line(error)}"))
+
+    def _sum(self, node: torch.fx.Node, tree: SumOfProducts) -> None:
+        """A sum of matrix products as one (products.py), or each of its nodes as it would be alone."""
+        nodes = [n for n in self.graph.nodes if n in tree.inner] + [node]
+        try:
+            self.env[node] = self._checked(node, convert_sum(self, tree), {0})
+        except Exception:
+            if self.options.on_compile_error == "raise":
+                raise
+            for self.node in nodes:
+                self._call(self.node)
+            return
+        for n in nodes:
+            self._report(n, Kind.LIBRARY)
 
     def _fall_back(self, node: torch.fx.Node, refusal: Refusal) -> None:
         reason = self._reason(node, refusal)

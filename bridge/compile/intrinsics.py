@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from ..importer.compute import intrinsic
-from . import math
+from . import math, selects
 
 Expr = Any
 
@@ -98,6 +98,8 @@ def _symbol(name: str, lanes: int) -> str:
 @functools.cache
 def _text(name: str) -> str:
     """LLVM IR of a function, at all widths."""
+    if name == selects.OP:
+        return selects.text()
     function, arguments = math.FUNCTIONS[name]
     return "\n".join(math.Lanes(n).function(_symbol(name, n), function, arguments) for n in LANES)
 
@@ -122,9 +124,9 @@ def _used(function: tirx.PrimFunc) -> list[str]:
     names: set[str] = set()
 
     def visit(call: Any) -> None:
-        name = _FUNCTIONS.get(getattr(call.op, "name", ""))
-        if name:
-            names.add(name)
+        op = getattr(call.op, "name", "")
+        if op in _FUNCTIONS or op == selects.OP:
+            names.add(_FUNCTIONS.get(op, op))
 
     tvm_ffi.structural_walk(function.body, (ir.Call, visit))
     return sorted(names)

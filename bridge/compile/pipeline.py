@@ -13,6 +13,7 @@ from ..importer.kernel import LIBRARY_CALL
 from ..kinds import Kind
 from . import intrinsics
 from .schedule import schedule_kernels
+from .selects import keep_selects
 
 
 def passes(target: tvm.target.Target) -> list[Any]:
@@ -27,7 +28,7 @@ def passes(target: tvm.target.Target) -> list[Any]:
         rx.DeadCodeElimination(["main"]),
         schedule_kernels(target),
         assume_element_alignment(),
-        *([intrinsics.link()] if target.kind.name == "llvm" else []),
+        *([keep_selects(), intrinsics.link()] if target.kind.name == "llvm" else []),
         # A reshape of a whole tensor shares its memory.
         rx.RewriteDataflowReshape(),
         # Destination passing, memory planned ahead, shapes computed once.

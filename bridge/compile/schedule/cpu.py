@@ -35,6 +35,8 @@ REPEATED_LOADS = 64
 #: Divisions inside divisions in an index, from which on an element is stored where a reader's index divides again: two
 #: reshapes in a row are as far as TVM's simplifier is right (tests/bridge/compile/test_cpu_schedule.py has a case).
 NESTED_DIVISIONS = 2
+#: Columns that are taken apart by their remainder: see _column_step.
+_STEPS = {2, 3, 4}
 #: Functions that are worth a temporary row instead of computing them once for each reader.
 _EXPENSIVE = (
     *("tirx.exp", "tirx.tanh", "tirx.erf", "tirx.log", "tirx.log1p", "tirx.pow", "tirx.sin", "tirx.cos"),
@@ -336,6 +338,30 @@ def _is_one_bfloat16(sch: s_tir.Schedule, block: Block) -> bool:
     return not used
 
 
+def _column_step(sch: s_tir.Schedule, block: Block) -> int:
+    """The c of an index that divides the column of the output by c (pooling's gradient, repeated columns); 0 for none.
+
+    Vector lanes over such columns would read one element several times, and each lane by an address of its own.
+    """
+    node = sch.get(block)
+    column = node.iter_vars[-1].var
+    found: set[int] = set()
+
+    def is_column(expr: Any) -> bool:
+        while isinstance(expr, tirx.Add | tirx.Sub) and isinstance(expr.b, tirx.IntImm):
+            expr = expr.a
+        return bool(expr.same_as(column))
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr.b, tirx.IntImm) and is_column(expr.a):
+            found.add(int(expr.b))
+
+    for load in _loads(sch, block):
+        for index in load.indices:
+            tvm_ffi.structural_walk(index, (tirx.FloorDiv, visit))
+    return found.pop() if len(found) == 1 and found <= _STEPS else 0
+
+
 def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
     if not loops or _is_one_bfloat16(sch, block):
         return
@@ -346,7 +372,13 @@ def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
             sch.parallel(loops[0])
         return
     total = math.prod(extents)
-    if extents[-1] % LANES == 0 and total:
+    step = _column_step(sch, block)
+    if step and extents[-1] % step == 0 and total:
+        # LLVM makes vectors of the loop around: its steps read and write neighbours.
+        sch.unroll(sch.split(loops[-1], [None, step])[1])
+        rest = loops[:-1]
+        lanes = None
+    elif extents[-1] % LANES == 0 and total:
         outer, lanes = sch.split(loops[-1], [None, LANES])
         rest = [*loops[:-1], outer]
     elif total % LANES == 0 and total:

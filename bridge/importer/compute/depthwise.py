@@ -13,8 +13,6 @@ element of the output; they are left out when the result is stored, or masked wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from tvm import te, tirx
@@ -23,6 +21,7 @@ from tvm.tirx.script import builder as T
 
 from .layout import const
 from .pointwise import number
+from .window import Axis, divided
 
 Expr = Any
 
@@ -31,43 +30,6 @@ LANES = 16
 SIDE_BY_SIDE = 4
 #: Columns of the filter whose sums are kept side by side in the gradient of the filter.
 COLUMNS = 8
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A spatial dim of a depthwise convolution."""
-
-    size: int  # of the input
-    count: int  # of the output
-    kernel: int
-    stride: int
-    padding: int  # of the input, at its start
-    dilation: int
-
-    @cached_property
-    def reach(self) -> int:
-        """Padded elements that some output reads."""
-        return (self.count - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
-
-    @cached_property
-    def places(self) -> int:
-        """Places of one phase."""
-        return (self.reach + self.stride - 1) // self.stride
-
-    def tap(self, k: Expr) -> tuple[Expr, Expr]:
-        """(phase, place) that output 0 reads for tap k."""
-        return _divided(k * const(self.dilation), self.stride)
-
-    @cached_property
-    def copied(self) -> tuple[int, int]:
-        """The elements of the input, first and past the last, that lie in reach."""
-        return max(0, -self.padding), min(self.size, self.reach - self.padding)
-
-    def transposed(self) -> Axis:
-        """The axis of the gradient of the input, for a stride of one: the turned filter slides over the output."""
-        assert self.stride == 1
-        reach = (self.kernel - 1) * self.dilation
-        return Axis(self.count, self.size, self.kernel, 1, reach - self.padding, self.dilation)
 
 
 class _Plane:
@@ -103,16 +65,9 @@ class _Plane:
             return
         with T.serial(top, bottom) as y, T.serial(left, right) as x:
             r, c = y + const(self.rows.padding), x + const(self.columns.padding)
-            (row_phase, row), (column_phase, column) = _divided(r, self.rows.stride), _divided(c, self.columns.stride)
+            (row_phase, row), (column_phase, column) = divided(r, self.rows.stride), divided(c, self.columns.stride)
             place = self._place(row_phase, column_phase, row, column)
             T.buffer_store(buffer, tirx.BufferLoad(source, [*at, y, x]), [place])
-
-
-def _divided(position: Expr, stride: int) -> tuple[Expr, Expr]:
-    """(remainder, quotient) of a position that is not negative."""
-    if stride == 1:
-        return const(0), position
-    return tirx.floormod(position, const(stride)), tirx.floordiv(position, const(stride))
 
 
 def buffer_bytes(rows: Axis, columns: Axis, itemsize: int) -> int:

@@ -115,15 +115,27 @@ def maximum(a: Expr, b: Expr) -> Expr:
     """NaN where either is NaN."""
     if dtype_of(a) == "bool":
         return tirx.any(a, b)
-    greater = tirx.Select(tirx.any(a > b, isnan(a)), a, b) if is_float(a) else tirx.Select(a > b, a, b)
-    return greater
+    if not is_float(a):
+        return tirx.Select(a > b, a, b)
+    if _is_number(b):
+        return tirx.Select(a <= b, b, a)
+    return tirx.Select(tirx.any(a > b, isnan(a)), a, b)
 
 
 def minimum(a: Expr, b: Expr) -> Expr:
     """NaN where either is NaN."""
     if dtype_of(a) == "bool":
         return tirx.all(a, b)
-    return tirx.Select(tirx.any(a < b, isnan(a)), a, b) if is_float(a) else tirx.Select(a < b, a, b)
+    if not is_float(a):
+        return tirx.Select(a < b, a, b)
+    if _is_number(b):
+        return tirx.Select(a >= b, b, a)
+    return tirx.Select(tirx.any(a < b, isnan(a)), a, b)
+
+
+def _is_number(x: Expr) -> bool:
+    """Whether `x` is a constant other than NaN: then one comparison tells all."""
+    return isinstance(x, tirx.FloatImm) and not math.isnan(float(x.value))
 
 
 def relu(x: Expr) -> Expr:

@@ -16,6 +16,7 @@ import torch
 from ...kinds import Kind
 from ..compute import depthwise
 from ..compute import reduce as rd
+from ..compute.window import Axis
 from ..registry import register
 from ..translate import Translator
 from ..types import accumulator, is_empty
@@ -29,7 +30,7 @@ LARGEST_PLANE = 1 << 19
 #: Lanes of oneDNN's kernels: other channel counts take its plain ones.
 ONEDNN_LANES = 16
 
-Axes = tuple[depthwise.Axis, depthwise.Axis]
+Axes = tuple[Axis, Axis]
 
 
 def _axes(
@@ -46,7 +47,7 @@ def _axes(
         return None
     arguments_of_dims = (each_dim(ctx, values, 2) for values in (stride, padding, dilation))
     rows, columns = itertools.starmap(
-        depthwise.Axis, zip(x.shape[2:], out[2:], weight.shape[2:], *arguments_of_dims, strict=True)
+        Axis, zip(x.shape[2:], out[2:], weight.shape[2:], *arguments_of_dims, strict=True)
     )
     if depthwise.buffer_bytes(rows, columns, 8 if x.dtype == "float64" else 4) > LARGEST_PLANE:
         return None

@@ -10,9 +10,10 @@ from tvm import te
 
 from ...kinds import ReasonKind
 from ..compute import index as ix
-from ..compute import layout, pool
+from ..compute import layout, max_pool, pool
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
+from ..compute.window import Axis
 from ..registry import overload, register
 from ..translate import Translator
 from ..types import is_empty, opmath
@@ -69,10 +70,32 @@ def _largest(ctx: Translator, x: TensorValue, windows: Sequence[pool.Window]) ->
     return _widened(ctx, x, lambda wide: ctx.compute_many(pool.max_pool, [wide], windows))
 
 
+def _static(
+    ctx: Translator,
+    sizes: Sequence[Any],
+    counts: Sequence[Any],
+    rank: int,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+) -> list[Axis] | None:
+    """The windows that compute/max_pool.py takes; None where sizes are symbolic or a window has too many elements."""
+    arguments = [each_dim(ctx, values, rank) for values in (kernel, stride or kernel, padding, dilation)]
+    sizes, counts = sizes[-rank:], counts[-rank:]
+    if not all(isinstance(n, int) and n for n in (*sizes, *counts)):
+        return None
+    axes = [Axis(*numbers) for numbers in zip(sizes, counts, *arguments, strict=True)]
+    return axes if max_pool.fits(axes) else None
+
+
 def _max_pool(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
     def convert(
         ctx: Translator, x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
     ) -> tuple[TensorValue, ...]:
+        axes = _static(ctx, x.shape, _shape(ctx, 0), rank, kernel, stride, padding, dilation)
+        if axes is not None:
+            return _widened(ctx, x, lambda wide: ctx.compute_many(max_pool.max_pool, [wide], axes))
         windows = _sliding(ctx, x.shape, _shape(ctx, 0), rank, kernel, stride, padding, dilation)
         return _largest(ctx, x, windows)
 
@@ -91,6 +114,10 @@ def _max_pool_backward(rank: int) -> Callable[..., TensorValue]:
         ceil_mode: bool,
         indices: TensorValue,
     ) -> TensorValue:
+        axes = _static(ctx, x.shape, grad.shape, rank, kernel, stride, padding, dilation)
+        if axes is not None:
+            arguments = _shape(ctx), axes, opmath(grad.dtype), grad.dtype
+            return ctx.compute(max_pool.gradient, [grad, indices], *arguments)
         windows = _sliding(ctx, x.shape, grad.shape, rank, kernel, stride, padding, dilation)
         return ctx.compute(
             pool.max_pool_backward, [grad, indices], _shape(ctx), windows, opmath(grad.dtype), grad.dtype

@@ -11,6 +11,7 @@ from tvm import s_tir, te
 
 from relaxgrad.bridge.compile import intrinsics
 from relaxgrad.bridge.compile.schedule import cpu
+from relaxgrad.bridge.compile.selects import keep_selects
 from relaxgrad.bridge.compile.target import resolve_target
 
 
@@ -27,7 +28,7 @@ def build(function: Callable[..., Any], *inputs: torch.Tensor, schedule: bool = 
     if schedule:
         sch = cpu.schedule(sch)
     with intrinsics.in_use():
-        library = tvm.compile(intrinsics.link()(sch.mod), target=resolve_target("llvm"))
+        library = tvm.compile(intrinsics.link()(keep_selects()(sch.mod)), target=resolve_target("llvm"))
     tensors = [torch.full([int(d) for d in o.shape], 77, dtype=getattr(torch, str(o.dtype))) for o in outputs]
     library["main"](*inputs, *tensors)
     return tensors, sch.mod["main"]

@@ -7,12 +7,18 @@ Its outputs are judged as the bridge's are, by the float64 rule.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
+import select
+import signal
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,11 +26,14 @@ from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.schemas import CapturedGraph
 
 from . import numbers
-from .models import describe, load_problem
+from .models import describe
 from .problem import copy_tensors, map_tensors
 
+if TYPE_CHECKING:
+    from relaxgrad.bridge.capture import OnRun
+
 SEED = 20
-TASK = "relaxgrad.coverage.stock:stock_task"
+SECONDS = 120.0  # for one graph
 
 
 class StockOutcome(StrEnum):
@@ -52,17 +61,12 @@ class StockRecord:
         return asdict(self)
 
 
-def stock_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """For the process runner. Arguments: model, seed, skip (graphs that are done). Emits a graph's begin and record."""
-    problem = load_problem(arguments["model"], arguments["seed"])
-    runs: list[tuple[CapturedGraph, list[Any]]] = []
-    problem.capture(on_run=lambda graph, inputs: runs.append((graph, map_tensors(inputs, _detached))))
-    for number, (graph, inputs) in enumerate(runs):
-        if number < arguments["skip"]:
-            continue
-        emit({"event": "begin", "graph": number, "kind": graph.kind.value, "nodes": graph.ops().total()})
-        emit({"event": "graph", "graph": number, "record": try_stock(graph, inputs).to_json()})
-    return {"graphs": len(runs)}
+Runs = Sequence[tuple[CapturedGraph, list[Any]]]
+
+
+def keep_run(runs: list[tuple[CapturedGraph, list[Any]]]) -> OnRun:
+    """An `on_run` for a capture, which appends each graph with a copy of its inputs to `runs`."""
+    return lambda graph, inputs: runs.append((graph, map_tensors(inputs, _detached)))
 
 
 def _detached(tensor: torch.Tensor) -> torch.Tensor:
@@ -145,33 +149,40 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def run_stock(model: str, seed: int, timeout: float) -> list[dict[str, Any]]:
-    """`try_stock` on every graph of a model, in worker processes: a graph that kills one is a `crash`, the rest go on.
+def run_stock(runs: Runs, timeout: float = SECONDS) -> list[dict[str, Any]]:
+    """`try_stock` on every graph, each in a fork of this process: one that dies, or hangs for `timeout` seconds, is a
+    `crash` and costs no other."""
+    return [_in_a_fork(graph, inputs, timeout) for graph, inputs in runs]
 
-    Raises UserError where the model itself is wrong. A worker that fails otherwise ends the list with its reason.
-    """
-    from relaxgrad.bridge.errors import UserError
 
-    from .process import State, run_task
-
-    records: list[dict[str, Any]] = []
-    while True:
-        begun: dict[str, Any] | None = None
-
-        def on_event(event: dict[str, Any]) -> None:
-            nonlocal begun
-            if event["event"] == "begin":
-                begun = event
-            else:
-                begun = None
-                records.append(event["record"])
-
-        outcome = run_task(TASK, {"model": model, "seed": seed, "skip": len(records)}, timeout, on_event)
-        if outcome.state is State.USER_ERROR:
-            raise UserError(outcome.message)
-        if outcome.state is State.OK:
-            return records
-        if begun is None:
-            records.append(StockRecord("", 0, StockOutcome.CRASH, outcome.message).to_json())
-            return records
-        records.append(StockRecord(begun["kind"], begun["nodes"], StockOutcome.CRASH, outcome.message).to_json())
+def _in_a_fork(graph: CapturedGraph, inputs: list[Any], timeout: float) -> dict[str, Any]:
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.close(read_end)
+            with os.fdopen(write_end, "w") as pipe:
+                json.dump(try_stock(graph, inputs).to_json(), pipe)
+        os._exit(0)  # nothing of the parent is closed, flushed or written a second time
+    os.close(write_end)
+    text, end = b"", time.monotonic() + timeout
+    try:
+        while select.select([read_end], [], [], max(0.0, end - time.monotonic()))[0]:
+            if not (part := os.read(read_end, 1 << 16)):
+                break
+            text += part
+        else:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        os.close(read_end)
+        _, status = os.waitpid(child, 0)
+    try:
+        record: dict[str, Any] = json.loads(text)
+    except ValueError:
+        if time.monotonic() >= end:
+            how = f"no result within {timeout:.0f} s"
+        else:
+            code = os.waitstatus_to_exitcode(status)
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else "no result"
+        return StockRecord(graph.kind.value, graph.ops().total(), StockOutcome.CRASH, how).to_json()
+    return record

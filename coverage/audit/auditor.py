@@ -35,21 +35,20 @@ class AuditOptions:
     steps: int = STEPS
     dry: bool = False  # compile nothing: translate only
     stock: bool = True  # TVM's own importer beside it
-    time_limit: float = 600.0  # seconds of each of the two workers
+    time_limit: float = 600.0  # seconds of the worker
     memory_limit: int | None = None  # resident bytes of a worker
 
 
 def audit_model(model: str, options: AuditOptions, listen: Emit | None = None) -> AuditRecord:
     """Audits one model; whatever happens in a worker is in the record. Raises nothing for it."""
     arguments = {"model": model, "seed": options.seed, "steps": options.steps, "dry": options.dry}
+    arguments["stock"] = options.stock
     with tempfile.TemporaryDirectory(prefix="relaxgrad-audit-") as folder:
         # Training compiles from nothing, as a user's first run does; after it the blockers compile what is new.
         own = {"RELAXGRAD_CACHE": "1", "RELAXGRAD_CACHE_DIR": folder}
         outcome = run_task(TASK, arguments, options.time_limit, listen, memory=options.memory_limit, environment=own)
     record = _record(model, outcome)
     record.group, record.tags = _place_in_zoo(model)
-    if options.stock and not options.dry and record.cause is not Cause.MODEL:
-        _beside_stock(record, options)
     return record
 
 
@@ -80,24 +79,6 @@ def _place_in_zoo(model: str) -> tuple[str, list[str]]:
     return (entry.group.value, list(entry.tags)) if entry is not None else ("", [])
 
 
-def _beside_stock(record: AuditRecord, options: AuditOptions) -> None:
-    from relaxgrad.bridge.errors import UserError
-
-    from ..stock import run_stock, summary
-
-    start = time.monotonic()
-    try:
-        record.stock = run_stock(record.model, options.seed, options.time_limit)
-    except UserError as error:
-        record.stock = []
-        record.seconds["stock importer"] = 0.0
-        record.reason = record.reason or str(error)
-        return
-    record.seconds["stock importer"] = round(time.monotonic() - start, 1)
-    if operators := record.findings.get("operators"):
-        operators["numbers"]["stock_importer"] = summary(record.stock)
-
-
 def audit_installation(time_limit: float = 300.0) -> list[dict[str, Any]]:
     """The findings that are the same for every model: API stability and maintenance. Raises RelaxgradError."""
     from relaxgrad.bridge.errors import RelaxgradError
@@ -121,15 +102,17 @@ def installation_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
 
 
 def audit_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
-    """For the process runner. Arguments: model, seed, steps, dry. Raises UserError where the model itself is wrong."""
+    """For the process runner. Arguments: model, seed, steps, dry, stock. Raises UserError where the model is wrong."""
     from relaxgrad.bridge.torch_api import numpy_draws_as_in_eager
 
-    audit = _audit_dry if arguments["dry"] else _audit
+    model, seed = arguments["model"], arguments["seed"]
     with numpy_draws_as_in_eager():
-        return audit(arguments["model"], arguments["seed"], arguments["steps"], emit).to_json()
+        if arguments["dry"]:
+            return _audit_dry(model, seed, emit).to_json()
+        return _audit(model, seed, arguments["steps"], arguments["stock"], emit).to_json()
 
 
-def _audit_dry(model: str, seed: int, _: int, emit: Emit) -> AuditRecord:
+def _audit_dry(model: str, seed: int, emit: Emit) -> AuditRecord:
     """What would run where: captured and translated, nothing compiled."""
     from relaxgrad.bridge.backend import planned_nodes
 
@@ -159,12 +142,13 @@ def _audit_dry(model: str, seed: int, _: int, emit: Emit) -> AuditRecord:
     return record
 
 
-def _audit(model: str, seed: int, steps: int, emit: Emit) -> AuditRecord:
+def _audit(model: str, seed: int, steps: int, stock: bool, emit: Emit) -> AuditRecord:
     from relaxgrad.bridge.backend import record_graphs
     from relaxgrad.bridge.errors import UserError
 
     from ..blockers import dynamic_shapes, in_place, operators
     from ..models import load_problem
+    from ..stock import keep_run, run_stock, summary
     from ..training import train_model
     from .trust import trust_of_ops
 
@@ -184,12 +168,17 @@ def _audit(model: str, seed: int, steps: int, emit: Emit) -> AuditRecord:
     with clock("dynamic shapes"):
         findings.append(dynamic_shapes.measure(build, seed))
     with clock("in place"):
+        runs: list[Any] = []
         try:
-            captured = build().capture()
+            captured = build().capture(keep_run(runs))
         except UserError:  # nothing to capture: the verdict has said so
             captured = []
         findings.append(in_place.measure(build, captured, graphs))
     record.findings = {finding.blocker.value: finding.to_json() for finding in findings}
+    if stock:
+        with clock("stock importer"):
+            record.stock = run_stock(runs)
+        record.findings[findings[0].blocker.value]["numbers"]["stock_importer"] = summary(record.stock)
     record.seconds = clock.seconds
     return record
 

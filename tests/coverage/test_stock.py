@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-from pathlib import Path
+import os
+import signal
+import time
 from typing import Any
 
 import pytest
@@ -11,10 +12,8 @@ import torch
 from torch import nn
 
 from relaxgrad.bridge.capture import capture_pair
-from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage import stock
-from relaxgrad.coverage.process import Outcome, State
-from relaxgrad.coverage.stock import StockOutcome, run_stock, summary, try_stock
+from relaxgrad.coverage.stock import StockOutcome, keep_run, run_stock, summary, try_stock
 
 
 def outcomes(module: nn.Module, *args: Any) -> dict[str, stock.StockRecord]:
@@ -55,46 +54,23 @@ def test_an_op_without_a_translation_is_named() -> None:
     assert found["backward"].unmapped == ["convolution_backward.default"]
 
 
-MODEL = """
-    import torch
-    from torch import nn
+@pytest.mark.parametrize("detail", ["killed by SIGSEGV", "no result within 20 s"])
+def test_a_graph_that_kills_its_process_or_hangs_is_a_crash_and_the_next_one_runs(
+    detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[Any] = []
+    capture_pair(Function(lambda x, w: torch.tanh(x @ w).sum()), (torch.randn(3, 4),), on_run=keep_run(runs))
+    original = try_stock
 
-    def small():
-        return nn.Linear(2, 2), (torch.ones(1, 2),)
+    def planted(graph: Any, inputs: Any) -> stock.StockRecord:
+        if graph.kind.value == "forward":
+            os.kill(os.getpid(), signal.SIGSEGV) if "SIGSEGV" in detail else time.sleep(100)
+        return original(graph, inputs)
 
-    def raises():
-        raise RuntimeError("no model")
-"""
-
-
-def test_a_model_is_run_in_workers(tmp_path: Path) -> None:
-    file = tmp_path / "models.py"
-    file.write_text(textwrap.dedent(MODEL))
-    records = run_stock(f"{file}:small", 0, 120.0)
-    assert [r["outcome"] for r in records] == ["right", "right"]
-    with pytest.raises(UserError, match="no model"):
-        run_stock(f"{file}:raises", 0, 120.0)
-
-
-def test_a_graph_that_kills_its_worker_is_a_crash_and_the_next_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = {"kind": "backward", "nodes": 3, "outcome": "right", "detail": "", "unmapped": []}
-    skipped: list[int] = []
-
-    def run_task(task: str, arguments: dict[str, Any], timeout: float, listen: Any) -> Outcome:
-        skipped.append(arguments["skip"])
-        listen({"event": "begin", "graph": arguments["skip"], "kind": "forward", "nodes": 7})
-        if len(skipped) == 1:
-            return Outcome(State.CRASHED, message="killed by SIGSEGV")
-        listen({"event": "graph", "graph": 1, "record": right})
-        return Outcome(State.OK, {"graphs": 2})
-
-    monkeypatch.setattr("relaxgrad.coverage.process.run_task", run_task)
-    records = run_stock("x", 0, 1.0)
-    assert skipped == [0, 1]
-    assert [(r["outcome"], r["kind"], r["nodes"]) for r in records] == [
-        ("crash", "forward", 7),
-        ("right", "backward", 3),
-    ]
+    monkeypatch.setattr(stock, "try_stock", planted)
+    records = run_stock(runs, 20.0)
+    assert [(r["kind"], r["outcome"]) for r in records] == [("forward", "crash"), ("backward", "right")]
+    assert (records[0]["detail"], records[0]["nodes"]) == (detail, runs[0][0].ops().total())
     assert summary(records) == {
         "graphs": 2, "mapped": 1, "right": 1, "outcomes": {"crash": 1, "right": 1}, "unmapped": [],
     }  # fmt: skip

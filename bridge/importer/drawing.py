@@ -30,3 +30,13 @@ geometric_ = _draw("geometric_")
 log_normal_ = _draw("log_normal_")
 cauchy_ = _draw("cauchy_")
 random_ = _draw("random_")
+
+
+def get_state() -> torch.Tensor:
+    """The state of the default generator as int64 words, in memory of its own (compute/mersenne.py reads it)."""
+    return torch.get_rng_state().view(torch.int64)
+
+
+def set_state(state: torch.Tensor) -> None:
+    """Goes on from a state that `get_state` gave."""
+    torch.set_rng_state(state.view(torch.uint8))

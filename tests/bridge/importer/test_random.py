@@ -1,0 +1,68 @@
+"""Masks drawn by generated code: bit by bit what ATen draws, and the generator left where ATen leaves it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from relaxgrad.bridge.backend import record_graphs, relaxgrad
+from relaxgrad.bridge.importer.compute import mersenne
+from relaxgrad.bridge.importer.ops import random
+from relaxgrad.bridge.kinds import Kind
+from tests.bridge.compile.kernels import build
+
+SIZE = (70, 61)  # 8,540 words: thirteen times 624 and some
+
+
+def draw(state: Tensor, p: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """(mask, state) that ATen has after drawing from `state`."""
+    torch.set_rng_state(state)
+    return torch.empty(SIZE, dtype=dtype).bernoulli_(p), torch.get_rng_state()
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9, 1 / 3, 1.0])
+@pytest.mark.parametrize("drawn", [0, 1, 2, 311, 623, 624, 625])
+def test_masks_and_state_are_atens(p: float, drawn: int) -> None:
+    """From every kind of place in the 624 words: none made yet, one left over, none left."""
+    torch.manual_seed(drawn)
+    torch.empty(drawn, dtype=torch.int32).random_()
+    before = torch.get_rng_state()
+    for dtype in (torch.bool, torch.float32):
+        mask, after = draw(before, p, dtype)
+        name = str(dtype).removeprefix("torch.")
+        outputs, _ = build(lambda s: mersenne.bernoulli(s, SIZE, p, name), before.view(torch.int64))  # noqa: B023
+        assert torch.equal(outputs[0], mask)
+        assert torch.equal(outputs[1].view(torch.uint8), after)
+
+
+def test_large_masks_are_native_and_draw_on_where_others_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        a = torch.nn.functional.dropout(x, 0.1)
+        noise = torch.rand_like(x[:3])
+        return a, noise, torch.nn.functional.dropout(a, 0.5), torch.nn.functional.dropout(noise, 0.2)
+
+    x = torch.ones(100, 100)
+    for ours in (True, False):
+        monkeypatch.setattr(random, "_draws_by_the_twister", lambda: ours)  # noqa: B023
+        torch._dynamo.reset()
+        with record_graphs() as graphs:
+            compiled = torch.compile(function, backend=relaxgrad, options={"fallback": "error", "cache": "off"})
+            torch.manual_seed(7)
+            seen = [compiled(x), compiled(x), torch.rand(3)]
+        torch.manual_seed(7)
+        expected = [function(x), function(x), torch.rand(3)]
+        for one, other in zip(
+            torch.utils._pytree.tree_leaves(seen), torch.utils._pytree.tree_leaves(expected), strict=True
+        ):
+            assert torch.equal(one, other)
+        kinds = [node.kind for node in graphs[0].nodes if "bernoulli" in node.op]
+        assert kinds.count(Kind.NATIVE) == (2 if ours else 0)
+        assert len(kinds) == 3
+
+
+def test_this_torch_draws_by_the_twister() -> None:
+    state = torch.get_rng_state()
+    random._draws_by_the_twister.cache_clear()
+    assert random._draws_by_the_twister()
+    assert torch.equal(torch.get_rng_state(), state)

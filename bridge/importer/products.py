@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from .. import blas
+from .. import blas, torch_api
 from .compute import gemm, layout
 from .compute.gemm import Matrix
 
@@ -80,6 +80,8 @@ def _is_addition(node: torch.fx.Node) -> bool:
     if not all(isinstance(v, torch.Tensor) and v.dim() == 2 for v in values):
         return False
     if _ROUTINES.get(values[0].dtype) not in blas.symbols():
+        return False
+    if any(torch_api.has_symbols(v) for v in values):
         return False
     return len({(v.dtype, *v.shape) for v in values}) == 1  # nothing is broadcast
 

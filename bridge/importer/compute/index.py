@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import te, tirx
@@ -73,8 +74,16 @@ def advanced_index(
 Update = Callable[[Any, Any], Any]
 
 
+@dataclass(frozen=True)
+class zeros:
+    """A base of zeros for `serial_update`, which is filled and not copied."""
+
+    shape: Sequence[Any]
+    dtype: str
+
+
 def serial_update(
-    base: te.Tensor,
+    base: te.Tensor | zeros,
     inputs: Sequence[te.Tensor],
     extent: Sequence[Any],
     where: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
@@ -88,19 +97,23 @@ def serial_update(
     the last write wins, sums add in order (as ATen's CPU kernels do).
     """
 
+    filled = isinstance(base, zeros)
+
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
-        source, reads, target = ins[0], ins[1:], outs[0]
+        reads, target = ins if filled else ins[1:], outs[0]
         loads = [lambda *i, b=b: tirx.BufferLoad(b, list(i)) for b in reads]
         copy: list[Any] = []
-        with IRBuilder() as builder, loops(source.shape, copy):
-            T.buffer_store(target, tirx.BufferLoad(source, copy), copy)
+        with IRBuilder() as builder, loops(target.shape, copy):
+            start = number(0, str(base.dtype)) if filled else tirx.BufferLoad(ins[0], copy)
+            T.buffer_store(target, start, copy)
         index: list[Any] = []
         with IRBuilder() as updates, loops(extent, index):
             position = list(where(loads, index))
             T.buffer_store(target, update(tirx.BufferLoad(target, position), value(loads, index)), position)
         return tirx.stmt_seq(builder.get(), updates.get())
 
-    return te.extern([base.shape], [base, *inputs], body, name=name, dtype=str(base.dtype))
+    tensors = list(inputs) if filled else [base, *inputs]
+    return te.extern([tuple(base.shape)], tensors, body, name=name, dtype=str(base.dtype))
 
 
 class loops:
@@ -126,10 +139,6 @@ class loops:
     def __exit__(self, *_: Any) -> None:
         for frame in reversed(self._frames):
             frame.__exit__(None, None, None)
-
-
-def zeros(shape: Sequence[Any], dtype: str) -> te.Tensor:
-    return te.compute(tuple(shape), lambda *_: number(0, dtype), name="zeros")
 
 
 def triangle_indices(rows: Any, columns: Any, offset: Any, shape: Sequence[Any], upper: bool, dtype: str) -> te.Tensor:

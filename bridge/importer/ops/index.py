@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from tvm import te, tirx
 
-from ...kinds import ReasonKind
-from ..compute import checks, distance, layout
+from ...kinds import Kind, ReasonKind
+from ..compute import bags, checks, distance, layout
 from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
@@ -20,6 +20,9 @@ from ..values import SymbolicNumber, TensorValue
 from .view import wrap_dim
 
 aten = torch.ops.aten
+
+#: The modes of embedding bags that are no maximum.
+_SUM, _MEAN = 0, 1
 
 Update = Callable[[Any, Any], Any]
 
@@ -82,6 +85,39 @@ def convert_embedding_backward(
 
     summed = ctx.compute(compute, [grad, checked])
     return summed if dtype == grad.dtype else ctx.compute(rd.cast_all, [summed], grad.dtype)
+
+
+@register(aten._embedding_bag_backward.default, kind=Kind.LIBRARY)
+def convert_embedding_bag_backward(
+    ctx: Translator,
+    grad: TensorValue,
+    indices: TensorValue,
+    offsets: TensorValue,
+    offset_to_bag: TensorValue,
+    sizes: TensorValue,
+    largest: TensorValue,
+    num_weights: Any,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    weights: TensorValue | None,
+    padding_idx: int,
+) -> Any:
+    """Sums and means; the rest is ATen's: maxima, frequencies, sparse gradients, tables without rows."""
+    empty = any(is_empty(t.shape) for t in (grad, indices, offsets))
+    plain = grad.ndim == 2 and grad.dtype in ("float32", "float64") and isinstance(padding_idx, int)
+    if mode not in (_SUM, _MEAN) or sparse or scale_grad_by_freq or empty or not plain:
+        return ctx.sites.call_node(ctx.node, Kind.LIBRARY, fresh=True)
+    ctx.ran_as = Kind.NATIVE
+    rows = ctx.dim(num_weights)
+    given = [grad, checked_index(ctx, indices, rows), offsets]
+    divisors = [sizes] if mode == _MEAN else []
+    factors = [] if weights is None else [weights]
+
+    def compute(g: te.Tensor, i: te.Tensor, o: te.Tensor, *rest: te.Tensor) -> te.Tensor:
+        return bags.gradient(g, i, o, rows, padding_idx, rest[0] if divisors else None, rest[-1] if factors else None)
+
+    return ctx.compute(compute, [*given, *divisors, *factors])
 
 
 @register(aten.embedding_renorm.default)

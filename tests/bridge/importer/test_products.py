@@ -118,3 +118,12 @@ def test_the_gradient_of_a_weight_of_many_steps_is_one_product() -> None:
     backward = graphs[-1]
     additions = [n for n in backward.nodes if n.op == "aten.add.Tensor" and n.kind is Kind.LIBRARY]
     assert len(additions) >= 11
+
+
+def test_sums_of_symbolic_sizes_stay() -> None:
+    def function(*factors: Tensor) -> Tensor:
+        return added(*factors)
+
+    factors = [f for _ in range(4) for f in term(24, 2, 40)]
+    compiled = torch.compile(function, backend=relaxgrad, options=OPTIONS, dynamic=True)
+    torch.testing.assert_close(compiled(*factors), function(*factors))

@@ -76,14 +76,12 @@ def sums_of_products(graph: torch.fx.Graph, native: Collection[str] = ()) -> dic
 def _is_addition(node: torch.fx.Node) -> bool:
     if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
         return False
-    values = [n.meta.get("val") if isinstance(n, torch.fx.Node) else None for n in (node, *node.args)]
-    if not all(isinstance(v, torch.Tensor) and v.dim() == 2 for v in values):
+    found = [n.meta.get("val") if isinstance(n, torch.fx.Node) else None for n in (node, *node.args)]
+    values = [v for v in found if isinstance(v, torch.Tensor) and v.dim() == 2 and not torch_api.has_symbols(v)]
+    if len(values) != len(found) or len({(v.dtype, *v.shape) for v in values}) != 1:  # something is broadcast
         return False
-    if _ROUTINES.get(values[0].dtype) not in blas.symbols():
-        return False
-    if any(torch_api.has_symbols(v) for v in values):
-        return False
-    return len({(v.dtype, *v.shape) for v in values}) == 1  # nothing is broadcast
+    routine = _ROUTINES.get(values[0].dtype)
+    return routine is not None and routine in blas.symbols()
 
 
 def _collect(node: torch.fx.Node, root: torch.fx.Node, tree: SumOfProducts) -> None:
@@ -148,7 +146,7 @@ def convert_sum(ctx: Translator, tree: SumOfProducts) -> TensorValue:
 def _factor(ctx: Translator, node: Any, transposed: bool) -> TensorValue:
     """A factor or its transpose: what it is itself the transpose of, where it is one."""
     if not transposed:
-        return ctx.env[node]  # type: ignore[no-any-return]  # env holds any value; a product's operand is a tensor
+        return ctx.env[node]
     if _is_transpose(node):
-        return ctx.env[node.args[0]]  # type: ignore[no-any-return]
+        return ctx.env[node.args[0]]
     return ctx.compute(layout.permute, [ctx.env[node]], (1, 0))

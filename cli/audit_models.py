@@ -52,6 +52,14 @@ def run(names: list[str], options: AuditOptions, output: Path | None, resume: bo
     return all(record["verdict"] != "does not train" for record in records)
 
 
+def audited(names: list[str], options: AuditOptions, output: Path, resume: bool, jobs: int) -> list[dict[str, Any]]:
+    """Audits the models with progress on stderr, keeps their records below `output`, and returns them."""
+    from relaxgrad.coverage.audit.many import FILE, read_audit
+
+    _with_progress(names, options, output / FILE, resume, jobs)
+    return [record for record in read_audit(output / FILE)[1] if record["model"] in set(names)]
+
+
 def _with_progress(names: list[str], options: AuditOptions, path: Path, resume: bool, jobs: int) -> None:
     """Progress goes to stderr: a bar where it is a terminal, and a line for each model that is done."""
     from rich.console import Console

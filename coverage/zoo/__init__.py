@@ -303,10 +303,17 @@ ZOO: dict[str, ZooEntry] = {
     for entry in family
 }
 
-# What `relaxgrad train --all` trains and the README shows: one of each kind, in a few minutes.
+# What `relaxgrad train --all` trains: one of each kind, in a few minutes.
 CORE = (
     *("seed-example", "mlp", "cnn-bn", "lstm", "gru", "transformer-encoder", "gpt2", "bert"),
     *("llama", "t5", "vit", "resnet", "convnext", "distilbert", "mistral"),
+)
+
+
+# What `relaxgrad report` reports on by default: a dozen, of all kinds.
+REPORTED = (
+    *("mlp", "cnn-bn", "lstm", "transformer-encoder", "gpt2", "bert", "llama", "t5", "vit", "resnet"),
+    *("dlrm", "gcn"),
 )
 
 

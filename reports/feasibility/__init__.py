@@ -1,0 +1,1 @@
+"""The feasibility report: what an audit and a benchmark say about models, for a person who must decide."""

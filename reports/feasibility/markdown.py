@@ -1,0 +1,112 @@
+"""report.md: the report as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relaxgrad.benchmarks.names import RELAXGRAD
+
+from ..markdown import cell
+from .schema import Answer, Model, Report
+
+PLACES = 5  # of a finding that are shown
+KINDS = ("native", "library", "metadata", "fallback", "unsupported")
+
+
+def markdown(report: Report) -> str:
+    """The text of report.md."""
+    parts = [
+        "# Can it train on TVM?",
+        f"**{report.answer.said()}.** {report.sentence}",
+        _models_table(report.models),
+    ]
+    if any(model.contenders for model in report.models):
+        parts += ["## Time", f"{report.protocol}.", _times_table(report.models)]
+    parts.append("## The installation")
+    parts.append(
+        "\n".join(f"- {f.blocker}: {f.level}: {cell(f.headline)}" for f in report.installation) or "Not audited."
+    )
+    parts += [_section(model) for model in report.models]
+    machine, versions = report.machine, report.versions
+    told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    parts += [
+        "## How this was made",
+        f"{report.created}; {machine['cpu']}, {machine['cores']} cores, {machine['memory']} GiB; {told}.",
+        "\n".join(["```sh", *report.commands, "```"]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
+    from tabulate import tabulate
+
+    align = ("left", *["right"] * (len(columns) - 1))
+    return str(tabulate(rows, columns, tablefmt="github", colalign=align, disable_numparse=True))
+
+
+def _models_table(models: Sequence[Model]) -> str:
+    rows = [
+        [
+            f"`{model.name}`",
+            str(model.answer),
+            f"{model.parameters:,}",
+            str(model.graphs),
+            *(f"{model.calls.get(kind, 0):,}" for kind in KINDS),
+            f"{model.gradients_right} of {model.gradients}",
+            f"{model.stock.right} of {model.stock.graphs}" if model.stock else "-",
+        ]
+        for model in models
+    ]
+    columns = ("model", "answer", "parameters", "graphs", *KINDS, "gradients right", "TVM's own importer")
+    return _table(rows, columns)
+
+
+def _times_table(models: Sequence[Model]) -> str:
+    names = list(dict.fromkeys(name for model in models for name in model.contenders))
+    others = [name for name in names if name != RELAXGRAD]
+    rows = []
+    for model in models:
+        row = [f"`{model.name}`"]
+        for name in names:
+            contender = model.contenders.get(name)
+            row.append("-" if contender is None else _milliseconds(contender.step) or contender.status)
+        row += [f"{model.ratios[name]:.2f}" if name in model.ratios else "-" for name in others]
+        for name in names:
+            contender = model.contenders.get(name)
+            row.append("-" if contender is None or contender.first is None else f"{contender.first:.1f}")
+        rows.append(row)
+    ratios, starts = (f"{n} / relaxgrad" for n in others), (f"first step, {n} s" for n in names)
+    columns = ("model", *(f"{n} ms" for n in names), *ratios, *starts)
+    return _table(rows, columns)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.2f}"
+
+
+def _section(model: Model) -> str:
+    lines = [f"## {model.name}", f"{model.answer.said()}." + (f" {cell(model.reason)}" if model.reason else "")]
+    for finding in model.findings:
+        lines.append(f"- **{finding.blocker}**: {finding.level}: {cell(finding.headline)}")
+        for place in finding.evidence[:PLACES]:
+            where = f" at `{place.where.replace('`', chr(39))}`" if place.where else ""
+            lines.append(f"  - {cell(place.what)}{where}")
+        if len(finding.evidence) > PLACES:
+            lines.append(f"  - and {len(finding.evidence) - PLACES} more places")
+    for name, contender in model.contenders.items():
+        if contender.reason:
+            lines.append(f"- {name} was not timed: {contender.status}: {cell(contender.reason)}")
+    head, *rest = lines
+    return f"{head}\n\n" + "\n".join([rest[0], "", *rest[1:]]).rstrip()
+
+
+def headline(report: Report) -> str:
+    """The answer in one line, for the terminal."""
+    return f"{report.answer}: {report.sentence}"
+
+
+def short(model: Model) -> str:
+    """A model in one line, for the terminal."""
+    if model.answer is Answer.NO:
+        return f"{model.name}: no: {model.reason}"
+    return f"{model.name}: {model.answer}" + (f"; {'; '.join(model.missing)}" if model.missing else "")

@@ -1,0 +1,179 @@
+"""The feasibility report: its answers, its schema, its pages, and what changed between two."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.cli.main import main
+from relaxgrad.reports.feasibility.diff import changes
+from relaxgrad.reports.feasibility.html import html
+from relaxgrad.reports.feasibility.markdown import markdown, short
+from relaxgrad.reports.feasibility.schema import Answer, Report, read
+from tests.reports.feasibility.records import LINE, crashes, falls_back, report, timed, trains
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Report:
+    return report(tmp_path, [trains(), falls_back(), crashes()], [timed("mlp", 1.2), timed("qr", 0.8)])
+
+
+def test_answers(found: Report) -> None:
+    assert [m.answer for m in found.models] == [Answer.YES, Answer.PARTLY, Answer.NO]
+    assert found.answer is Answer.PARTLY
+    assert found.sentence == (
+        "2 of 3 models train on TVM with right gradients, 1 of them partly in PyTorch; a step runs at 1.10 times "
+        "inductor's speed and 0.98 times eager's speed by geometric mean, the first step 4.0 times as soon as "
+        "Inductor's."
+    )
+    assert found.models[1].missing == ["operators: 1 of 2 calls runs in ATen"]
+    assert [short(m) for m in found.models] == [
+        "mlp: yes",
+        "qr: yes, partly in PyTorch; operators: 1 of 2 calls runs in ATen",
+        "gpt: no: crash: killed by SIGSEGV",
+    ]
+
+
+def test_all_or_none(tmp_path: Path) -> None:
+    assert report(tmp_path / "a", [trains()], []).answer is Answer.YES
+    assert report(tmp_path / "b", [crashes()], []).answer is Answer.NO
+
+
+def test_what_is_written_is_read_again(found: Report, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(found.text())
+    assert read(tmp_path) == found
+    assert json.loads(found.text())["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON"),
+        ('{"schema": 1}', "is no report of schema 1: created: Field required"),
+        ('{"schema": 2}', "is no report of schema 1: schema: Input should be 1"),
+    ],
+)
+def test_another_file_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read(tmp_path)
+    with pytest.raises(UserError, match="cannot read"):
+        read(tmp_path / "nothing")
+
+
+def test_markdown_has_the_answer_first_and_each_reason_with_its_line(found: Report) -> None:
+    text = markdown(found)
+    assert text.splitlines()[2].startswith("**Yes, partly in PyTorch.** 2 of 3 models")
+    assert f"  - aten.linalg_qr.default: fallback at `{LINE}`" in text
+    assert "No. crash: killed by SIGSEGV" in text
+    assert "relaxgrad report mlp qr gpt -o out" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| `qr`") and "partly" in line]
+    assert [cell.strip() for cell in row.strip("|").split("|")][4:10] == ["1", "0", "0", "1", "0", "4 of 4"]
+
+
+class Page(HTMLParser):
+    """Collects what a page asks from elsewhere, its text, and whether its elements close in order."""
+
+    EMPTY = ("meta", "link", "input", "br")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+        for name, value in attributes:
+            if name in ("src", "href"):
+                self.links.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if not self.open or self.open[-1] not in ("style", "script") else ""
+
+
+def page_of(text: str) -> Page:
+    page = Page()
+    page.feed(text)
+    page.close()
+    assert not page.open
+    return page
+
+
+def test_the_page_needs_no_network_and_its_links_lead_somewhere(found: Report) -> None:
+    page = page_of(html(found))
+    inside = [link for link in page.links if link.startswith("#")]
+    assert sorted(page.links) == sorted([*inside, "data:,"])
+    assert {link[1:] for link in inside} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    for expected in ("Yes, partly in PyTorch.", "killed by SIGSEGV", LINE, "no converter", "1 right, 1 wrong"):
+        assert expected in page.text
+
+
+def test_what_a_model_is_called_is_text(tmp_path: Path) -> None:
+    hostile = "</script><script>alert(1)</script>"
+    record = falls_back(hostile)
+    record.findings["operators"]["headline"] = hostile
+    record.findings["operators"]["evidence"][0]["where"] = hostile
+    text = html(report(tmp_path, [record], [timed(hostile, 1.0)]))
+    assert hostile not in text
+    assert hostile in page_of(text).text
+    assert text.count("<script>") == 1
+
+
+def test_a_report_without_times_has_no_charts_of_them(tmp_path: Path) -> None:
+    found = report(tmp_path, [trains()], [])
+    assert "Step time" not in html(found)
+    assert "## Time" not in markdown(found)
+
+
+def test_a_model_that_got_worse_is_named_first_with_the_cause(found: Report, tmp_path: Path) -> None:
+    worse = trains()
+    worse.verdict, worse.ops = falls_back().verdict, falls_back().ops
+    worse.findings = falls_back().findings
+    later = report(tmp_path / "later", [worse, falls_back(), trains("new")], [timed("mlp", 0.9), timed("qr", 0.82)])
+    told = [str(change) for change in changes(found, later)]
+    assert told == [
+        "worse: mlp: yes became yes, partly in PyTorch: operators: 1 of 2 calls runs in ATen",
+        "worse: mlp: operators: clear became worked around: 1 of 2 calls runs in ATen",
+        f"worse: mlp: aten.linalg_qr.default runs as fallback at {LINE} (no converter)",
+        "worse: mlp: 1.20 times eager's speed became 0.90",
+        "other: gpt: is not in the new report",
+        "other: new: is new: yes",
+    ]
+    assert not changes(found, found)
+
+
+def test_the_command_says_what_got_worse(found: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    later = report(tmp_path / "later", [crashes("mlp"), falls_back(), crashes()], [])
+    for folder, one in (("a", found), ("b", later)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "report.json").write_text(one.text())
+    assert main(["report", "diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert "worse: mlp: yes became no: crash: killed by SIGSEGV" in capsys.readouterr().out
+    assert main(["report", "diff", str(tmp_path / "a"), str(tmp_path / "a")]) == 0
+    assert capsys.readouterr().out == "nothing changed\n"
+
+
+def test_the_command_makes_all_three_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    arguments = ["report", "seed-example", "-o", str(out), "--against", "eager", "--rounds", "1"]
+    assert main(arguments) == 0
+    assert sorted(file.name for file in out.iterdir()) == [
+        "audit.jsonl", "bench.json", "report.html", "report.json", "report.md",
+    ]  # fmt: skip
+    found = read(out)
+    assert found.models[0].contenders["relaxgrad"].status == "timed"
+    assert found.answer is Answer.YES
+    assert "seed-example: yes" in capsys.readouterr().out

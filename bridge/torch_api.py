@@ -456,6 +456,26 @@ def fake_mode_of(module: torch.fx.GraphModule) -> Any:
     return contextlib.nullcontext()
 
 
+def propagate_fakes(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Gives every node of a graph the FakeTensor (or number) of its result as `meta["val"]`; computes nothing.
+
+    Raises what the ops raise for arguments that they do not take.
+    """
+    mode: FakeTensorMode = private("fake_tensor").FakeTensorMode(allow_non_fake_inputs=True)
+
+    class Propagate(torch.fx.Interpreter):
+        def run_node(self, n: torch.fx.Node) -> Any:
+            result = super().run_node(n)
+            if n.op == "get_attr" and isinstance(result, torch.Tensor):
+                result = mode.from_tensor(result)
+            n.meta["val"] = result
+            return result
+
+    fakes = [mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]
+    with mode, torch.no_grad():
+        Propagate(module).run(*fakes)
+
+
 def fake_tensor(mode: FakeTensorMode, tensor: torch.Tensor, dynamic: bool) -> torch.Tensor:
     """`tensor` as a FakeTensor of `mode`; `dynamic` puts a symbol for every size above 1, the same for equal sizes."""
     shapes = private("symbolic_shapes")

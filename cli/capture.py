@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ class GraphChoice(StrEnum):
     JOINT = "joint"
     FORWARD = "forward"
     BACKWARD = "backward"
+    FUSED = "fused"  # the groups of the forward and backward graphs that become one kernel each
 
 
 class Decomposition(StrEnum):
@@ -35,7 +36,10 @@ def command(
     ],
     graph: Annotated[
         GraphChoice,
-        typer.Option(help="The joint graph, or the forward or backward graphs that torch.compile makes."),
+        typer.Option(
+            help="The joint graph; the forward or backward graphs that torch.compile makes; the groups of their nodes "
+            "that fuse into one kernel."
+        ),
     ] = GraphChoice.JOINT,
     decompose: Annotated[
         Decomposition, typer.Option(help="Decomposition table: core ATen with relaxgrad's additions, or none.")
@@ -44,7 +48,11 @@ def command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="DIR", help="Save graph.txt, signature.json and ops.json.", show_default=False
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="Save graph.txt, signature.json, ops.json and, to replay, sample.json and tensors.bin.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -54,33 +62,51 @@ def command(
     """
     if output is not None and output.exists() and not output.is_dir():
         raise UserError(f"-o {output} is a file; name a directory")
-    graphs = _capture(model, graph, decompose.value, dynamic)
+    captures = _capture(model, graph, decompose.value, dynamic, with_inputs=output is not None and not dynamic)
     from relaxgrad.bridge.capture import render, save
 
-    for number, captured in enumerate(graphs, 1):
-        if len(graphs) > 1:
-            typer.echo(f"graph {number} of {len(graphs)} (the module has graph breaks)")
+    for number, (captured, name, inputs) in enumerate(captures, 1):
+        if len(captures) > 1:
+            typer.echo(f"graph {number} of {len(captures)}" + (f": {name}" if graph is GraphChoice.FUSED else _BREAKS))
         typer.echo(render(captured))
         if output is None:
             continue
-        folder = output if len(graphs) == 1 else output / f"{graph}-{number}"
+        folder = output if len(captures) == 1 else output / (name or f"{graph}-{number}")
         try:
             save(captured, folder)
+            if inputs is not None:
+                from relaxgrad.bridge import samples
+
+                samples.save(captured, inputs, folder, name)
         except OSError as error:
             raise UserError(f"cannot write to {folder}: {error.strerror or error}; name another directory") from error
-        typer.echo(f"saved in {folder}", err=True)
+        typer.echo(f"saved in {folder}" + ("" if inputs is not None else ", without values to replay"), err=True)
 
 
-def _capture(model: str, graph: GraphChoice, decompose: str, dynamic: bool) -> list[CapturedGraph]:
+_BREAKS = " (the module has graph breaks)"
+_LONGEST = 60  # characters of a folder's name
+Capture = tuple["CapturedGraph", str, "list[Any] | None"]  # graph, name of the kernel, values of its inputs
+
+
+def _capture(model: str, graph: GraphChoice, decompose: str, dynamic: bool, with_inputs: bool) -> list[Capture]:
     from relaxgrad.bridge.capture import capture_joint, capture_pair
     from relaxgrad.coverage.models import load_problem
+    from relaxgrad.coverage.stock import keep_run
 
     problem = load_problem(model)
     loss = problem.loss if problem.compile_loss else None
+    arguments = (problem.module, problem.args, problem.kwargs)
     if graph is GraphChoice.JOINT:
-        arguments = (problem.module, problem.args, problem.kwargs)
-        return [capture_joint(*arguments, loss=loss, decompose=decompose, dynamic=dynamic)]
-    pair = capture_pair(problem.module, problem.args, problem.kwargs, loss=loss, decompose=decompose, dynamic=dynamic)
+        joint = capture_joint(*arguments, loss=loss, decompose=decompose, dynamic=dynamic)
+        if not with_inputs:
+            return [(joint, "", None)]
+        from relaxgrad.bridge.samples.values import joint_inputs
+
+        return [(joint, "", joint_inputs(joint, *arguments))]
+    runs: list[tuple[CapturedGraph, list[Any]]] = []
+    pair = capture_pair(*arguments, loss=loss, decompose=decompose, dynamic=dynamic, on_run=keep_run(runs))
+    if graph is GraphChoice.FUSED:
+        return _groups(runs, dynamic)
     found = [captured for captured in pair if captured.kind.value == graph.value]
     if not found:
         kinds = ", ".join(sorted({captured.kind.value for captured in pair}))
@@ -88,4 +114,23 @@ def _capture(model: str, graph: GraphChoice, decompose: str, dynamic: bool) -> l
             f"{model} has no {graph} graph, only {kinds}: its output needs no gradient; "
             "check for detach, no_grad and requires_grad=False"
         )
+    values = {id(captured): inputs for captured, inputs in runs}
+    return [(captured, "", values.get(id(captured)) if with_inputs else None) for captured in found]
+
+
+def _groups(runs: list[tuple[CapturedGraph, list[Any]]], dynamic: bool) -> list[Capture]:
+    from relaxgrad.bridge.samples.groups import fused_groups, group_graph, values_of
+    from relaxgrad.bridge.samples.save import SEED
+
+    if dynamic:
+        raise UserError("--graph fused takes no --dynamic: its samples hold values")
+    found: list[Capture] = []
+    for captured, inputs in runs:
+        values = values_of(captured.module, inputs, SEED)
+        for number, (kernel, members) in enumerate(fused_groups(captured), 1):
+            part, outside = group_graph(captured, members)
+            name = f"{captured.kind}-{number}-{kernel.removeprefix('fused_')}"[:_LONGEST]
+            found.append((part, name, [values[node] for node in outside]))
+    if not found:
+        raise UserError("no kernel of this model computes more than one op")
     return found

@@ -1,0 +1,148 @@
+"""Writes a captured graph as a sample."""
+
+from __future__ import annotations
+
+import operator
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.fx
+
+from .. import torch_api
+from ..capture.show import render
+from ..capture.source import source_of
+from ..errors import UserError
+from ..schemas import CapturedGraph
+from . import schema
+from .load import run, seeded
+
+#: A floating-point input of more bytes is drawn from a seed when the sample is loaded.
+STORED = 1 << 22
+SEED = 7
+
+
+def save(captured: CapturedGraph, inputs: Sequence[Any], folder: Path, part: str = "") -> schema.Sample:
+    """Writes the sample of a graph and the inputs of one run of it; the graph is run once more to know its outputs.
+
+    Each file is whole or not there. Raises UserError for what a sample cannot hold (symbolic sizes, calls that are no
+    ops of ATen, tensors that are not strided ones on the CPU).
+    """
+    tensors = _Tensors()
+    graph = captured.module.graph
+    if any(torch_api.has_symbols(node.meta.get("val")) for node in graph.nodes):
+        raise UserError("a sample holds values, and so no symbolic sizes: capture without --dynamic")
+    kept = []
+    for meaning, value in zip(captured.inputs, inputs, strict=True):
+        tensor = tensors.add(value, may_draw=True) if isinstance(value, torch.Tensor) else None
+        if tensor is None and not (value is None or isinstance(value, bool | int | float)):
+            raise UserError(f"a sample cannot hold the input {meaning.name}, a {type(value).__name__}")
+        number = None if tensor is not None else value
+        kept.append(
+            schema.Input(name=meaning.name, role=meaning.role, target=meaning.target, tensor=tensor, number=number)
+        )
+    constants: dict[str, schema.Tensor] = {}
+    found = (_node(captured.module, node, constants, tensors) for node in graph.nodes)
+    nodes = [node for node in found if node is not None]
+    (output,) = (n for n in graph.nodes if n.op == "output")
+    sample = schema.Sample(
+        kind=captured.kind,
+        decompose=captured.decompose,
+        part=part,
+        torch=str(torch.__version__),
+        seed=SEED,
+        inputs=kept,
+        constants=constants,
+        nodes=nodes,
+        returned=[schema.written(v) for v in output.args[0]],
+        outputs=[],
+        tensor_bytes=len(tensors.bytes),
+    )
+    given = tensors.as_read(kept)
+    returned, written = run(captured.module, given, SEED)
+    sample.outputs = [_output(o.role, o.target, v) for o, v in zip(captured.outputs, returned, strict=True)]
+    sample.written = {name: _output("mutation", name, value) for name, value in written.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / schema.TENSOR_FILE, bytes(tensors.bytes))
+    _write(folder / schema.TEXT_FILE, render(captured).encode())
+    _write(folder / schema.JSON_FILE, sample.text(bytes(tensors.bytes)).encode())
+    return sample
+
+
+class _Tensors:
+    """The bytes of tensors.bin as they grow, and the tensors as a reader will have them."""
+
+    def __init__(self) -> None:
+        self.bytes = bytearray()
+        self.made: list[torch.Tensor] = []
+
+    def add(self, value: torch.Tensor, may_draw: bool) -> schema.Tensor:
+        if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in _PLAIN:
+            raise UserError(f"a sample cannot hold a {type(value).__name__} of layout {value.layout} on {value.device}")
+        value = value.detach()
+        size, stride = list(value.shape), list(value.stride())
+        spec = schema.Tensor(dtype=str(value.dtype).removeprefix("torch."), size=size, stride=stride)
+        if may_draw and value.is_floating_point() and value.numel() * value.element_size() > STORED:
+            spec.seed = len(self.made)
+            self.made.append(seeded(spec))
+            return spec
+        spec.start = len(self.bytes)
+        memory = value.as_strided((schema.span(size, stride),), (1,))
+        self.bytes += schema.raw_bytes(memory.clone())
+        self.made.append(memory.clone().as_strided(size, stride))
+        return spec
+
+    def as_read(self, inputs: Sequence[schema.Input]) -> list[Any]:
+        """The values that a reader will have for the inputs, which were added first."""
+        made = iter(self.made)
+        return [given.number if given.tensor is None else next(made) for given in inputs]
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def _node(
+    module: torch.fx.GraphModule, node: torch.fx.Node, constants: dict[str, schema.Tensor], tensors: _Tensors
+) -> schema.Node | None:
+    if node.op in ("placeholder", "output"):
+        return None
+    if node.op == "get_attr":
+        value: Any = module
+        for step in str(node.target).split("."):
+            value = getattr(value, step)
+        if not isinstance(value, torch.Tensor):
+            raise UserError(f"a sample cannot hold {node.target}, a {type(value).__name__} of the graph")
+        constants[node.name] = tensors.add(value, may_draw=False)
+        return schema.Node(name=node.name, op="constant", target=node.name)
+    args, kwargs = [schema.written(a) for a in node.args], {k: schema.written(v) for k, v in node.kwargs.items()}
+    source = source_of(node)
+    where = "" if source is None else str(source)
+    if node.target is operator.getitem:
+        return schema.Node(name=node.name, op="item", target="getitem", args=args, source=where)
+    if not isinstance(node.target, torch_api.OpOverload):
+        raise UserError(f"a sample cannot hold {node.target} (node {node.name}), which is no op of ATen")
+    return schema.Node(name=node.name, op="call", target=str(node.target), args=args, kwargs=kwargs, source=where)
+
+
+def _output(role: str, target: str, value: Any) -> schema.Output:
+    if not isinstance(value, torch.Tensor):
+        return schema.Output(role=role, target=target, sha256=schema.digest(value))
+    return schema.Output(
+        role=role,
+        target=target,
+        dtype=str(value.dtype).removeprefix("torch."),
+        size=list(value.shape),
+        stride=list(value.stride()),
+        sha256=schema.digest(value),
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    os.chmod(name, 0o644)
+    os.replace(name, path)

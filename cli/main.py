@@ -15,7 +15,7 @@ import typer
 
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
-from . import audit, bench, cache, capture, doctor, replay, report, train
+from . import audit, bench, cache, capture, doctor, explain, replay, report, train
 
 app = typer.Typer(
     name="relaxgrad",
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command("train")(train.command)
 app.command("capture")(capture.command)
+app.command("explain")(explain.command)
 app.command("replay")(replay.command)
 app.command("doctor")(doctor.command)
 app.command("audit")(audit.command)

@@ -3,7 +3,7 @@
 from .decompose import TABLES, decompositions, is_core, residue
 from .joint import capture_joint
 from .pair import OnRun, capture_pair
-from .show import render, save
+from .show import describe_node, render, save
 from .signature import describe
 from .source import source_of
 
@@ -14,6 +14,7 @@ __all__ = [
     "capture_pair",
     "decompositions",
     "describe",
+    "describe_node",
     "is_core",
     "render",
     "residue",

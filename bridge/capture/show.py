@@ -130,6 +130,11 @@ def _node_rows(gm: torch.fx.GraphModule) -> list[list[str]]:
     return rows
 
 
+def describe_node(node: torch.fx.Node) -> tuple[str, str, str]:
+    """(name, type of the result, call) of a node, as `render` prints them."""
+    return node.name, _value_type(node.meta.get("val")), _call(node)
+
+
 def _call(node: torch.fx.Node) -> str:
     if node.op == "get_attr":
         return f"constant {node.target}"

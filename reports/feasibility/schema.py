@@ -104,7 +104,7 @@ class Model(_Strict):
 class Report(_Strict):
     """The whole of report.json."""
 
-    schema_: Literal[1] = Field(SCHEMA, alias="schema")
+    schema_: Literal[1] = Field(default=1, alias="schema")
     created: str  # ISO 8601
     answer: Answer
     sentence: str  # the answer, in words with figures

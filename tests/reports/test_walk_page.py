@@ -1,0 +1,37 @@
+"""docs/walk.md: every listing in it is what a run prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from relaxgrad.reports import walk_page
+
+PAGE = Path(__file__).parents[2] / "docs" / "walk.md"
+
+
+def stored_backends(text: str) -> str:
+    section = text.partition("## Which backend owns which layer")[2].partition("\n## ")[0]
+    return section[section.index("| backend") :].strip()
+
+
+THIS_TORCH = f"with torch {torch.__version__};" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not THIS_TORCH, reason="the page was made with another release of torch, which has other graphs")
+def test_the_page_is_what_its_listings_print() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert walk_page.page(stored_backends(text)) == text
+    assert "loss 7.0" in text
+    assert "gradients 3.0 2.0 1.0" in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not THIS_TORCH, reason="the page was made with another release of torch, which has other backends")
+def test_the_backends_are_what_this_torch_has() -> None:
+    table = walk_page.backends_table()
+    assert table == stored_backends(PAGE.read_text(encoding="utf-8"))
+    (own,) = [line for line in table.splitlines() if "`relaxgrad`" in line]
+    assert [cell.strip() for cell in own.strip("|").split("|")][1:] == ["yes", "none", "yes"]

@@ -92,6 +92,10 @@ def command(
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts of the samples.")] = "1/1",
+    via: Annotated[
+        str | None,
+        typer.Option(metavar="onnx", help="For models: a second road to TVM, through ONNX.", show_default=False),
+    ] = None,
     time_limit: Annotated[
         float | None,
         typer.Option(min=1, help="Seconds for one sample (120), or for a model's process (600).", show_default=False),
@@ -117,6 +121,10 @@ def command(
         raise UserError(
             "say what to audit: MODEL..., --zoo all, --core-aten, --opinfo, --op-logs FILE (or built-in), --fuzz N"
         )
+    if via not in (None, "onnx"):
+        raise UserError(f"--via takes onnx, not {via!r}")
+    if via is not None:
+        _check_onnx(bool(names))
     if resume and output is None:
         raise UserError("--resume goes on with the records of a folder: name it with -o DIR")
     if (again or retry) and not resume:
@@ -131,7 +139,9 @@ def command(
         from relaxgrad.coverage.audit.auditor import AuditOptions
 
         memory = None if memory_limit is None else int(memory_limit * 2**30)
-        options = AuditOptions(seed, dry=dry_run, stock=stock, time_limit=time_limit or 600.0, memory_limit=memory)
+        options = AuditOptions(
+            seed, dry=dry_run, stock=stock, onnx=via is not None, time_limit=time_limit or 600.0, memory_limit=memory
+        )
         short |= not audit_models.run(names, options, output, resume, jobs)
     for plan in plans:
         short |= not _sweep(plan, output, resume, jobs, again or [], retry)
@@ -139,6 +149,16 @@ def command(
         short |= not _fuzz(fuzz, seed, output, time_limit_of_sample)
     if short:
         raise typer.Exit(1)
+
+
+def _check_onnx(models: bool) -> None:
+    """Raises UserError where --via onnx has nothing to do or to do it with."""
+    import importlib.util
+
+    if not models:
+        raise UserError("--via onnx takes models: name one, or --zoo")
+    if importlib.util.find_spec("onnxscript") is None:
+        raise UserError("--via onnx needs onnxscript, which is not installed: pip install relaxgrad[onnx]")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -110,10 +110,27 @@ def _show(records: list[dict[str, Any]], asked: int, installation: list[dict[str
         counts = _calls(record)
         if counts:
             console.print(f"{record['model']}: {_verdict(record)}; {counts}", soft_wrap=True)
+    _show_onnx(console, records)
     verdicts = Counter(r["verdict"] for r in records)
     told = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     left = f"; {asked - len(records)} are left, go on with --resume" if len(records) < asked else ""
     console.print(f"{len(records)} models: {told}{left}", soft_wrap=True)
+
+
+def _show_onnx(console: Console, records: list[dict[str, Any]]) -> None:
+    """A table of the road through ONNX, where it was taken, and the ops that it lacks."""
+    roads = [(record["model"], record["onnx"]) for record in records if record["onnx"] is not None]
+    if not roads:
+        return
+    from tabulate import tabulate
+
+    from relaxgrad.coverage.onnx_road import COLUMNS, row
+
+    console.print(tabulate([[name, *row(road)] for name, road in roads], ("model", *COLUMNS)), soft_wrap=True)
+    lacking = Counter(op for _, road in roads for graph in road for op in graph["unmapped"])
+    if lacking:
+        told = ", ".join(f"{op} ({count} graphs)" for op, count in lacking.most_common())
+        console.print(f"without a translation on this road: {told}", soft_wrap=True)
 
 
 def _calls(record: dict[str, Any]) -> str:
@@ -141,6 +158,11 @@ def _show_one(console: Console, record: dict[str, Any]) -> None:
         for number, graph in enumerate(record["stock"]):
             if graph["outcome"] != "right":
                 say(f"  graph {number}, {graph['kind']}: {graph['outcome']}: {graph['detail']}")
+    for number, graph in enumerate(record["onnx"] or ()):
+        unmapped = f" ({', '.join(graph['unmapped'])})" if graph["unmapped"] else ""
+        detail = f": {graph['detail']}" if graph["detail"] else ""
+        runtime = f", {graph['onnxruntime']} in onnxruntime" if graph["onnxruntime"] else ""
+        say(f"by way of ONNX, graph {number}, {graph['kind']}: {graph['tvm']} on TVM{unmapped}{runtime}{detail}")
     if record["worker_output"]:
         say(f"the end of what its process printed:\n{record['worker_output']}")
     say(f"took {', '.join(f'{stage} {seconds:.0f} s' for stage, seconds in record['seconds'].items())}")

@@ -23,6 +23,13 @@ class GraphChoice(StrEnum):
     FUSED = "fused"  # the groups of the forward and backward graphs that become one kernel each
 
 
+class Format(StrEnum):
+    """What is saved."""
+
+    SAMPLE = "sample"
+    ONNX = "onnx"
+
+
 class Decomposition(StrEnum):
     """Names of the decomposition tables."""
 
@@ -45,6 +52,12 @@ def command(
         Decomposition, typer.Option(help="Decomposition table: core ATen with relaxgrad's additions, or none.")
     ] = Decomposition.CORE_ATEN,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Make the sizes of the inputs symbols.")] = False,
+    saved_as: Annotated[
+        Format,
+        typer.Option(
+            "--format", help="With -o: a sample to replay, or model.onnx as well, for Netron and onnxruntime."
+        ),
+    ] = Format.SAMPLE,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -62,6 +75,8 @@ def command(
     """
     if output is not None and output.exists() and not output.is_dir():
         raise UserError(f"-o {output} is a file; name a directory")
+    if saved_as is Format.ONNX and (output is None or dynamic):
+        raise UserError("--format onnx needs -o DIR, and takes no --dynamic")
     captures = _capture(model, graph, decompose.value, dynamic, with_inputs=output is not None and not dynamic)
     from relaxgrad.bridge.capture import render, save
 
@@ -78,9 +93,31 @@ def command(
                 from relaxgrad.bridge import samples
 
                 samples.save(captured, inputs, folder, name)
+                if saved_as is Format.ONNX:
+                    _export(captured, inputs, folder / "model.onnx")
         except OSError as error:
             raise UserError(f"cannot write to {folder}: {error.strerror or error}; name another directory") from error
         typer.echo(f"saved in {folder}" + ("" if inputs is not None else ", without values to replay"), err=True)
+
+
+def _export(captured: CapturedGraph, inputs: list[Any], path: Path) -> None:
+    """Writes the graph as ONNX, checked. Raises UserError, with the op, where ONNX cannot express it."""
+    import onnx
+
+    from relaxgrad.coverage import onnx_road
+    from relaxgrad.coverage.models import describe
+    from relaxgrad.coverage.records import write_bytes
+
+    try:
+        model = onnx_road.export(captured, inputs)
+        onnx.checker.check_model(model)
+    except UserError:
+        raise
+    except Exception as error:
+        ops = ", ".join(onnx_road.lacking(error))
+        what = f"{ops} has no form in ONNX" if ops else describe(error)
+        raise UserError(f"this {captured.kind} graph cannot be written as ONNX: {what}") from error
+    write_bytes(path, model.SerializeToString())
 
 
 _BREAKS = " (the module has graph breaks)"

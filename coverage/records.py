@@ -39,12 +39,17 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes `text` to a temporary file beside `path` and renames it. Raises UserError as `check_writable`."""
+    """`write_bytes` of `text` as UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes to a temporary file beside `path` and renames it. Raises UserError as `check_writable`."""
     check_writable(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         mask = os.umask(0)  # mkstemp makes files of its owner alone; this one gets what open() would have given
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)

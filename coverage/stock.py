@@ -7,13 +7,7 @@ Its outputs are judged as the bridge's are, by the float64 rule.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import re
-import select
-import signal
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,6 +20,7 @@ from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.schemas import CapturedGraph
 
 from . import numbers
+from .forked import in_fork
 from .models import describe
 from .problem import copy_tensors, map_tensors
 
@@ -100,7 +95,7 @@ def try_stock(graph: CapturedGraph, inputs: list[Any]) -> StockRecord:
         results = [_as_torch(r) for r in (returned if _is_list(returned) else [returned]) if r is not None]
     except Exception as error:
         return record(StockOutcome.NOT_RUN, describe(error))
-    fault = _first_fault(graph.module, inputs, results)
+    fault = first_fault(graph.module, inputs, results)
     return record(StockOutcome.WRONG if fault else StockOutcome.RIGHT, fault)
 
 
@@ -112,7 +107,7 @@ def _is_list(value: Any) -> bool:
     return not hasattr(value, "dtype") and hasattr(value, "__len__")
 
 
-def _first_fault(module: torch.fx.GraphModule, inputs: list[Any], results: list[torch.Tensor]) -> str:
+def first_fault(module: torch.fx.GraphModule, inputs: list[Any], results: list[torch.Tensor]) -> str:
     """The first output that fails the float64 rule; empty where none does."""
     eager = _tensors(_run(module, inputs))
     try:
@@ -152,37 +147,10 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
 def run_stock(runs: Runs, timeout: float = SECONDS) -> list[dict[str, Any]]:
     """`try_stock` on every graph, each in a fork of this process: one that dies, or hangs for `timeout` seconds, is a
     `crash` and costs no other."""
-    return [_in_a_fork(graph, inputs, timeout) for graph, inputs in runs]
-
-
-def _in_a_fork(graph: CapturedGraph, inputs: list[Any], timeout: float) -> dict[str, Any]:
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            os.close(read_end)
-            with os.fdopen(write_end, "w") as pipe:
-                json.dump(try_stock(graph, inputs).to_json(), pipe)
-        os._exit(0)  # nothing of the parent is closed, flushed or written a second time
-    os.close(write_end)
-    text, end = b"", time.monotonic() + timeout
-    try:
-        while select.select([read_end], [], [], max(0.0, end - time.monotonic()))[0]:
-            if not (part := os.read(read_end, 1 << 16)):
-                break
-            text += part
-        else:
-            os.kill(child, signal.SIGKILL)
-    finally:
-        os.close(read_end)
-        _, status = os.waitpid(child, 0)
-    try:
-        record: dict[str, Any] = json.loads(text)
-    except ValueError:
-        if time.monotonic() >= end:
-            how = f"no result within {timeout:.0f} s"
-        else:
-            code = os.waitstatus_to_exitcode(status)
-            how = f"killed by {signal.Signals(-code).name}" if code < 0 else "no result"
-        return StockRecord(graph.kind.value, graph.ops().total(), StockOutcome.CRASH, how).to_json()
-    return record
+    records = []
+    for graph, inputs in runs:
+        record, ended = in_fork(lambda: try_stock(graph, inputs).to_json(), timeout)  # noqa: B023 - called at once
+        if record is None:
+            record = StockRecord(graph.kind.value, graph.ops().total(), StockOutcome.CRASH, ended).to_json()
+        records.append(record)
+    return records

@@ -35,6 +35,7 @@ class AuditOptions:
     steps: int = STEPS
     dry: bool = False  # compile nothing: translate only
     stock: bool = True  # TVM's own importer beside it
+    onnx: bool = False  # and the road through ONNX
     time_limit: float = 600.0  # seconds of the worker
     memory_limit: int | None = None  # resident bytes of a worker
 
@@ -42,7 +43,7 @@ class AuditOptions:
 def audit_model(model: str, options: AuditOptions, listen: Emit | None = None) -> AuditRecord:
     """Audits one model; whatever happens in a worker is in the record. Raises nothing for it."""
     arguments = {"model": model, "seed": options.seed, "steps": options.steps, "dry": options.dry}
-    arguments["stock"] = options.stock
+    arguments |= {"stock": options.stock, "onnx": options.onnx}
     with tempfile.TemporaryDirectory(prefix="relaxgrad-audit-") as folder:
         # Training compiles from nothing, as a user's first run does; after it the blockers compile what is new.
         own = {"RELAXGRAD_CACHE": "1", "RELAXGRAD_CACHE_DIR": folder}
@@ -102,14 +103,14 @@ def installation_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
 
 
 def audit_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
-    """For the process runner. Arguments: model, seed, steps, dry, stock. Raises UserError where the model is wrong."""
+    """For the process runner; arguments: model and the AuditOptions. Raises UserError where the model is wrong."""
     from relaxgrad.bridge.torch_api import numpy_draws_as_in_eager
 
     model, seed = arguments["model"], arguments["seed"]
     with numpy_draws_as_in_eager():
         if arguments["dry"]:
             return _audit_dry(model, seed, emit).to_json()
-        return _audit(model, seed, arguments["steps"], arguments["stock"], emit).to_json()
+        return _audit(model, seed, arguments["steps"], arguments["stock"], arguments["onnx"], emit).to_json()
 
 
 def _audit_dry(model: str, seed: int, emit: Emit) -> AuditRecord:
@@ -142,7 +143,7 @@ def _audit_dry(model: str, seed: int, emit: Emit) -> AuditRecord:
     return record
 
 
-def _audit(model: str, seed: int, steps: int, stock: bool, emit: Emit) -> AuditRecord:
+def _audit(model: str, seed: int, steps: int, stock: bool, onnx: bool, emit: Emit) -> AuditRecord:
     from relaxgrad.bridge.backend import record_graphs
     from relaxgrad.bridge.errors import UserError
 
@@ -179,6 +180,11 @@ def _audit(model: str, seed: int, steps: int, stock: bool, emit: Emit) -> AuditR
         with clock("stock importer"):
             record.stock = run_stock(runs)
         record.findings[findings[0].blocker.value]["numbers"]["stock_importer"] = summary(record.stock)
+    if onnx:
+        from ..onnx_road import run_onnx
+
+        with clock("ONNX"):
+            record.onnx = run_onnx(runs)
     record.seconds = clock.seconds
     return record
 

@@ -84,12 +84,13 @@ def _narrower(problem: Problem, batch: int | None, length: int | None) -> tuple[
 
 
 def _runs(problem: Problem) -> bool:
+    """Whether eager has a loss at these sizes: with too few of something there is a mean of nothing."""
     try:
         with torch.no_grad():
-            problem.loss(problem.module(*copy_tensors(problem.args), **copy_tensors(problem.kwargs)))
+            loss = problem.loss(problem.module(*copy_tensors(problem.args), **copy_tensors(problem.kwargs)))
     except Exception:  # the model's sizes are bound to each other in a way that only it knows
         return False
-    return True
+    return bool(torch.isfinite(loss.detach()).all())
 
 
 def measure(build: Callable[[], Problem], seed: int) -> Finding:

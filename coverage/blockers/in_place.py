@@ -17,12 +17,12 @@ from relaxgrad.bridge.capture import source_of
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import CapturedGraph, GraphRecord, OutputRole
 
+from .. import numbers
 from ..models import describe
 from ..problem import Problem, copy_tensors, seed_everything
 from .finding import Blocker, Evidence, Finding, Level
 
 STEPS = 3  # optimizer steps of the two comparisons
-TOLERANCE = 1e-4  # of a parameter after them, relative to the largest change that the steps made
 
 
 def measure(build: Callable[[], Problem], captured: Sequence[CapturedGraph], graphs: Sequence[GraphRecord]) -> Finding:
@@ -98,39 +98,43 @@ def _of_each_shape(problem: Problem) -> list[torch.nn.Parameter]:
 
 
 def _optimizer(build: Callable[[], Problem], found: dict[str, Any]) -> None:
-    """AdamW steps with the compiled `optimizer.step` beside eager's, on the same gradients.
+    """AdamW steps with the compiled `optimizer.step` beside eager's, on the same gradients, by the float64 rule.
 
     For a parameter of each shape.
     """
-    torch_api.dynamo_reset()
-    runs: dict[bool, tuple[list[Tensor], list[Tensor], list[GraphRecord]]] = {}
-    for compiled in (False, True):
-        parameters = _of_each_shape(build())
-        if runs:  # a factory need not be repeatable
-            for mine, theirs in zip(parameters, runs[False][1], strict=True):
-                mine.data.copy_(theirs)
-        before = [p.detach().clone() for p in parameters]
-        optimizer = torch.optim.AdamW(parameters, lr=1e-3)
-        with record_graphs() as graphs, torch_api.quiet():
-            step = compile_on_tvm(optimizer.step) if compiled else optimizer.step
-            for number in range(STEPS):
-                generator = torch.Generator().manual_seed(number)
-                for p in parameters:
-                    p.grad = torch.randn(p.shape, generator=generator, dtype=p.dtype)
-                step()
-        runs[compiled] = ([p.detach().clone() for p in parameters], before, list(graphs))
-    eager, before, _ = runs[False]
-    result, _, graphs = runs[True]
-    change = max(float((a - b).abs().max()) for a, b in zip(eager, before, strict=True))
-    error = max(float((a - b).abs().max()) for a, b in zip(result, eager, strict=True))
+    start = [p.detach().clone() for p in _of_each_shape(build())]  # a factory need not be repeatable
+    reference, _ = _steps([p.double() if p.is_floating_point() else p for p in start], compiled=False)
+    eager, _ = _steps(start, compiled=False)
+    result, graphs = _steps(start, compiled=True)
     kinds = {kind.value: sum(g.calls.get(kind, 0) for g in graphs) for kind in Kind}
+    names = [f"parameter {i}" for i in range(len(start))]
+    pairs = [dict(zip(names, values, strict=True)) for values in (reference, eager, result)]
+    failed = [str(c) for c in numbers.compare_all(*pairs) if not c.passed]
+    unmoved = [n for n, a, b in zip(names, start, result, strict=True) if torch.equal(a, b)]
     found["optimizer"] = {
         "compiled_graphs": len(graphs),
         "calls_by_kind": kinds,
-        "largest_difference": error,
-        "largest_change": change,
-        "right": bool(graphs) and error <= TOLERANCE * change,
+        "compared": len(names),
+        "failed": failed,
+        "largest_difference": max(float((a - b).abs().max()) for a, b in zip(result, eager, strict=True)),
+        "right": bool(graphs) and not failed and not unmoved,
     }
+
+
+def _steps(start: Sequence[Tensor], compiled: bool) -> tuple[list[Tensor], list[GraphRecord]]:
+    """(the parameters after STEPS steps from `start` with drawn gradients, graphs that were compiled for them)."""
+    torch_api.dynamo_reset()
+    parameters = [torch.nn.Parameter(p.clone()) for p in start]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3)
+    with record_graphs() as graphs, torch_api.quiet():
+        step = compile_on_tvm(optimizer.step) if compiled else optimizer.step
+        for number in range(STEPS):
+            generator = torch.Generator().manual_seed(number)
+            for p in parameters:
+                drawn = torch.randn(p.shape, generator=generator, dtype=torch.float32)
+                p.grad = drawn.to(p.dtype)
+            step()
+    return [p.detach().clone() for p in parameters], list(graphs)
 
 
 def _saved_state(build: Callable[[], Problem], found: dict[str, Any]) -> None:

@@ -168,6 +168,18 @@ def _calls_expensive(sch: s_tir.Schedule, block: Block) -> bool:
     return found
 
 
+def _in_parallel(sch: s_tir.Schedule, loops: list[Loop], divided: bool) -> None:
+    """Runs nested loops in parallel: fused into one, or the outermost of them alone.
+
+    `divided`: an index below divides. A fused loop's variables are quotients and remainders of one number, and TVM's
+    simplifier takes divisions of those wrong (NESTED_DIVISIONS): windows that overlap read other rows.
+    """
+    if divided or len(loops) == 1:
+        sch.parallel(next((loop for loop in loops if _extent(sch, loop) != 1), loops[0]))
+    else:
+        sch.parallel(sch.fuse(*loops))
+
+
 # ---- rows ----
 
 
@@ -214,8 +226,8 @@ def _grouped(sch: s_tir.Schedule, blocks: list[Block]) -> bool:
         else:
             _vectorize(sch, block, inner)
     if work >= PARALLEL_ELEMENTS:
-        outer = list(sch.get_loops(ordered[0]))[:rows]
-        sch.parallel(sch.fuse(*outer) if rows > 1 else outer[0])
+        divided = any(_divisions(_loads(sch, block)) for block in ordered)
+        _in_parallel(sch, list(sch.get_loops(ordered[0]))[:rows], divided)
     for block, loop in decompositions:
         sch.decompose_reduction(block, loop)
     return True
@@ -287,7 +299,7 @@ def _reduction(sch: s_tir.Schedule, block: Block) -> None:
             sch.vectorize(lanes)
             spatial = [*spatial[:-1], outer]
     if spatial and (work is None or math.prod(work) >= PARALLEL_ELEMENTS):
-        sch.parallel(spatial[0] if work is None or len(spatial) == 1 else sch.fuse(*spatial))
+        _in_parallel(sch, spatial, work is None or _divisions(_loads(sch, block)) > 0)
     sch.decompose_reduction(block, reduced[0])
 
 
@@ -373,6 +385,7 @@ def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
         return
     total = math.prod(extents)
     step = _column_step(sch, block)
+    divided = _divisions(_loads(sch, block)) > 0
     if step and extents[-1] % step == 0 and total:
         # LLVM makes vectors of the loop around: its steps read and write neighbours.
         sch.unroll(sch.split(loops[-1], [None, step])[1])
@@ -381,7 +394,7 @@ def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
     elif extents[-1] % LANES == 0 and total:
         outer, lanes = sch.split(loops[-1], [None, LANES])
         rest = [*loops[:-1], outer]
-    elif total % LANES == 0 and total:
+    elif total % LANES == 0 and total and not divided:
         outer, lanes = sch.split(sch.fuse(*loops) if len(loops) > 1 else loops[0], [None, LANES])
         rest = [outer]
     else:
@@ -390,4 +403,4 @@ def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
     if lanes is not None:
         sch.vectorize(lanes)
     if total >= PARALLEL_ELEMENTS and rest:
-        sch.parallel(sch.fuse(*rest) if len(rest) > 1 else rest[0])
+        _in_parallel(sch, rest, divided)

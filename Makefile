@@ -14,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := bridge coverage benchmarks reports cli
 
-.PHONY: test test-slow train audit upstream readme lint types format clean
+.PHONY: test test-slow train audit bench upstream readme lint types format clean
 
 test: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -25,16 +25,24 @@ test-slow: $(VENV)/ready-dev
 train: $(VENV)/ready-zoo
 	$(BIN)/relaxgrad train --all --steps $(STEPS) --json $(JSON) $(ARGS)
 
-# Every model of the zoo against the five blockers: hours on one core. It goes on where it was stopped.
+# Every model of the zoo against the five blockers (about an hour on two cores). It goes on where it was stopped.
 audit: $(VENV)/ready-zoo
 	$(BIN)/relaxgrad audit --zoo all -o $(AUDIT) --jobs $(WORKERS) --resume $(ARGS)
+
+# Step times of twelve models beside Inductor and eager, on a machine that is left alone (about 40 minutes).
+bench: $(VENV)/ready-zoo
+	$(BIN)/relaxgrad bench --zoo perf --against inductor,eager --profile --json $(JSON) $(ARGS)
 
 # The faults of TVM, a script each, run anew (about 6 minutes).
 upstream: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.upstream_page --store coverage/upstream/found.json
 
-# The tables of README.md from docs/results/; `make train JSON=docs/results/train.json` measures them anew.
+# The tables of the READMEs, docs/models.md and docs/measured.md from docs/results/, and docs/walk.md. To take in a new measurement:
+# `python -m relaxgrad.reports.models_page DIR`, `python -m relaxgrad.reports.bench_page RUN.json`, then this.
 readme: $(VENV)/ready-dev
+	$(BIN)/python -m relaxgrad.reports.models_page
+	$(BIN)/python -m relaxgrad.reports.bench_page
+	$(BIN)/python -m relaxgrad.reports.walk_page
 	$(BIN)/python -m relaxgrad.reports.readme
 
 lint: $(VENV)/ready-dev

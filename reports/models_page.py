@@ -16,6 +16,7 @@ from typing import Any
 
 from relaxgrad.coverage.audit.many import FILE, read_audit
 from relaxgrad.coverage.records import write_json, write_text
+from relaxgrad.coverage.zoo import ZOO
 
 from .markdown import cell
 
@@ -34,8 +35,9 @@ MODEL_COLUMNS = (
 
 
 def rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the page says of each model: plain data, a fraction of an audit's records."""
-    return [_row(record) for record in records]
+    """What the page says of each model: plain data, a fraction of an audit's records, in the order of the zoo."""
+    place = {name: number for number, name in enumerate(ZOO)}
+    return [_row(record) for record in sorted(records, key=lambda r: place.get(r["model"], len(place)))]
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:
@@ -74,11 +76,11 @@ def _without_evidence(finding: dict[str, Any]) -> dict[str, Any]:
 
 def group_table(found: Sequence[dict[str, Any]]) -> str:
     """A Markdown table with a line a group, and one for all."""
-    lines = [_group_line(name, members) for name, members in _groups(found).items()]
+    lines = [_group_line(name, members) for name, members in groups(found).items()]
     return _table([*lines, _group_line("**all**", list(found))], GROUP_COLUMNS)
 
 
-def _groups(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def groups(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in found:
         groups.setdefault(row["group"] or "own", []).append(row)
@@ -145,7 +147,7 @@ def page(data: dict[str, Any]) -> str:
         group_table(found),
         *(f"- {f['blocker']}: {f['level']}: {cell(f['headline'])}" for f in data.get("installation", ())),
     ]
-    for name, members in _groups(found).items():
+    for name, members in groups(found).items():
         parts += [f"## {name.capitalize()}", _table([_model_line(row) for row in members], MODEL_COLUMNS)]
         notes = [note for row in members for note in _notes(row)]
         if notes:

@@ -1,4 +1,4 @@
-"""The tables of README.md, made from stored results: `python -m relaxgrad.reports.readme` (or `make readme`).
+"""The tables of the READMEs, made from stored results: `python -m relaxgrad.reports.readme` (or `make readme`).
 
 A table stands between two comment lines, `<!-- NAME:begin -->` and `<!-- NAME:end -->`; everything between them is
 replaced. A test holds that the README is what this makes of docs/results/.
@@ -9,51 +9,75 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from relaxgrad.bridge.errors import UserError
+from relaxgrad.coverage.records import write_text
 
-TRAIN_COLUMNS = (
-    "model", "parameters", "graphs", "native", "library", "fallback", "gradients right", "loss curve differs by",
-    "step, eager", "step, TVM", "first step",
+from . import models_page
+
+FILES = ("README.md", "README.zh-CN.md")
+EACH = 2  # models of a group that stand in the README; docs/models.md has them all
+MODEL_COLUMNS = (
+    "model", "parameters", "graphs", "native", "library", "metadata", "fallback", "unsupported", "gradients right",
+    "verdict",
 )  # fmt: skip
 
 
-def train_table(results: dict[str, Any]) -> str:
-    """The Markdown table of a `relaxgrad train --json` file, and one line that says how it was measured."""
+def models_table(data: dict[str, Any]) -> str:
+    """The first models of each group of a stored audit, a line for all of them, and how that was measured."""
     from tabulate import tabulate
 
-    records = results["models"]
-    rows = [_train_row(record) for record in records]
-    align = ("left", *["right"] * (len(TRAIN_COLUMNS) - 1))
-    table = tabulate(rows, TRAIN_COLUMNS, tablefmt="github", colalign=align, disable_numparse=True)
-    versions = results["versions"]
-    steps, threads = records[0]["steps"], records[0]["threads"]
+    found = data["models"]
+    shown = [row for members in models_page.groups(found).values() for row in members[:EACH]]
+    rows = [_model_row(row, f"`{row['model']}`", row["verdict"]) for row in shown]
+    trained = sum(row["verdict"] in models_page.TRAINS for row in found)
+    total = {
+        "parameters": sum(row["parameters"] for row in found),
+        "graphs": sum(row["graphs"] for row in found),
+        "calls": sum((Counter(row["calls"]) for row in found), Counter()),
+        "gradients": [sum(row["gradients"][i] for row in found) for i in (0, 1)],
+    }
+    rows.append(_model_row(total, f"**all {len(found)} of the zoo**", f"**{trained} train**"))
+    align = ("left", *["right"] * (len(MODEL_COLUMNS) - 2), "left")
+    table = tabulate(rows, MODEL_COLUMNS, tablefmt="github", colalign=align, disable_numparse=True)
+    versions = data["versions"]
     note = (
-        f"{steps} AdamW steps in train mode, dropout on, the same seed in eager and on TVM; batches and widths are "
-        f"small. Times are medians of interleaved steps on {threads} thread{'s' if threads != 1 else ''} "
-        f"of {results.get('machine', 'an unnamed machine')}; "
-        f"torch {versions['torch']}, apache-tvm {versions['apache-tvm']}, transformers {versions['transformers']}."
+        "Training in train mode on TVM beside eager, every gradient judged against float64; the columns between are "
+        "calls of ATen ops by how they run. Two models of each group; [docs/models.md](docs/models.md) has all, with "
+        f"what is left of each blocker. CPU, torch {versions['torch']}, apache-tvm {versions['apache-tvm']}, "
+        f"transformers {versions['transformers']}."
     )
     return f"{table}\n\n{note}"
 
 
-def _train_row(record: dict[str, Any]) -> list[str]:
-    gradients, calls, graphs = record["gradients"], record["calls"], record["graphs"]
-    eager, compiled = record["time_eager"], record["time_compiled"]
-    model = record["model"] if record["status"] == "trained" else f"{record['model']} ({record['status']})"
+def _model_row(row: dict[str, Any], name: str, verdict: str) -> list[str]:
+    kinds = ("native", "library", "metadata", "fallback", "unsupported")
     return [
-        model,
-        f"{record['parameters']:,}",
-        f"{graphs['forward']} + {graphs['backward']}",
-        *(str(calls[kind]) for kind in ("native", "library", "fallback")),
-        f"{gradients['compared'] - len(gradients['failed'])} of {gradients['compared']}",
-        f"{record['loss_difference']:.0e}",
-        f"{eager['median'] * 1e3:.2f} ms",
-        f"{compiled['median'] * 1e3:.2f} ms",
-        f"{compiled['first']:.1f} s",
+        name,
+        f"{row['parameters']:,}",
+        str(row["graphs"]),
+        *(f"{row['calls'].get(kind, 0):,}" for kind in kinds),
+        f"{row['gradients'][0]:,} of {row['gradients'][1]:,}",
+        verdict,
     ]
+
+
+def bench_table(data: dict[str, Any]) -> str:
+    """The step times of a stored run of `relaxgrad bench`, and how they were measured."""
+    from relaxgrad.benchmarks.table import steps_table
+
+    records = [record for record in data["models"] if record["malloc"] == "system" and record["contenders"]]
+    settings, versions = data["settings"], data["versions"]
+    threads = settings["threads"]
+    note = (
+        f"Milliseconds a step ({records[0]['protocol']}), {threads} thread{'s' if threads != 1 else ''}; ratios above "
+        f"1: relaxgrad is faster. [docs/benchmarks.md](docs/benchmarks.md) has the protocol and the other tables. "
+        f"{data['machine']['cpu']}, torch {versions['torch']}, apache-tvm {versions['apache-tvm']}."
+    )
+    return f"{steps_table(records)}\n\n{note}"
 
 
 def with_table(text: str, name: str, table: str) -> str:
@@ -66,17 +90,17 @@ def with_table(text: str, name: str, table: str) -> str:
 
 def render(text: str, results: Path) -> str:
     """README text with every table made anew from the folder `results`."""
-    train = json.loads((results / "train.json").read_text(encoding="utf-8"))
-    return with_table(text, "train", train_table(train))
+    for name, table in (("models", models_table), ("bench", bench_table)):
+        stored = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
+        text = with_table(text, name, table(stored))
+    return text
 
 
 def main(root: Path) -> int:
-    """Rewrites README.md below `root`; 0."""
-    readme = root / "README.md"
-    text = render(readme.read_text(encoding="utf-8"), root / "docs" / "results")
-    temporary = readme.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(readme)
+    """Rewrites the READMEs below `root`; 0."""
+    for name in FILES:
+        readme = root / name
+        write_text(readme, render(readme.read_text(encoding="utf-8"), root / "docs" / "results"))
     return 0
 
 

@@ -1,0 +1,56 @@
+"""docs/measured.md: made from the stored run of the benchmarks, and only of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.reports import bench_page
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_is_what_the_stored_run_makes_of_it() -> None:
+    stored = json.loads((ROOT / "docs" / "results" / "bench.json").read_text(encoding="utf-8"))
+    assert (ROOT / "docs" / "measured.md").read_text(encoding="utf-8") == bench_page.page(stored)
+    assert sum(model["malloc"] == "system" for model in stored["models"]) >= 12
+
+
+def run() -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads((ROOT / "docs" / "results" / "bench.json").read_text(encoding="utf-8"))
+    stored["models"] = stored["models"][:1]
+    return stored
+
+
+def test_the_command_stores_a_run_with_the_kernels_that_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    data = run()
+    kernel = {
+        "graph": 0, "name": "k", "kind": "native", "calls": 1, "seconds": 1e-3, "bytes": 8, "flops": 0,
+        "share_of_copy": 0.5, "share_of_gemm": None,
+    }  # fmt: skip
+    data["models"][0]["profile"] = {
+        "step_seconds": 1e-2, "limit_seconds": 9e-3, "share_of_limit": 0.9, "share_of_limit_capped": 0.8,
+        "copy_rate": 1e10, "gemm_rate": 1e11, "threads": 1, "outside_kernels": 1e-3, "native_time_near_copy": None,
+        "by_kind": {"native": {"calls": 40, "seconds": 4e-2, "bytes": 320}}, "kernels": [kernel] * 40,
+    }  # fmt: skip
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(data))
+    assert bench_page.main([str(file)], tmp_path) == 0
+    stored = json.loads((tmp_path / "docs" / "results" / "bench.json").read_text())
+    assert len(stored["models"][0]["profile"]["kernels"]) == bench_page.KERNELS
+    text = (tmp_path / "docs" / "measured.md").read_text()
+    assert "share of the limit 0.90, 0.80" in text
+    assert bench_page.main([], tmp_path) == 0
+    assert (tmp_path / "docs" / "measured.md").read_text() == text
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "train.json"
+    file.write_text('{"command": "train"}')
+    with pytest.raises(UserError, match="is no run of"):
+        bench_page.main([str(file)], tmp_path)

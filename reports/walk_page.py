@@ -32,11 +32,13 @@ x, w, b = (torch.tensor(v, requires_grad=True) for v in (2.0, 3.0, 1.0))
 loss = x * w + b
 print("loss", loss.item())
 
+
 def tape(node, depth=0):
     if node is not None:
         print("  " * depth + node.name())
         for following, _ in node.next_functions:
             tape(following, depth + 1)
+
 
 tape(loss.grad_fn)
 loss.backward()
@@ -48,10 +50,12 @@ import torch
 
 w = torch.tensor([2.0, 3.0], requires_grad=True)
 
+
 def step(x):
     loss = (w * x).square().sum()
     loss.backward()
     return loss.detach()
+
 
 compiled = torch.compile(step, backend="eager", fullgraph=FULL)
 with torch._dynamo.config.patch(trace_autograd_ops=TRACE):

@@ -103,3 +103,17 @@ def test_rounding_of_a_large_parameter_is_no_drift() -> None:
     found: dict[str, Any] = {}
     in_place._optimizer(large, found)
     assert found["optimizer"]["right"], found
+
+
+def test_parameters_that_start_at_zero() -> None:
+    """Nothing but three steps is in them: what is rounded there is rounded in full view."""
+
+    def zeros() -> Problem:
+        problem = build()
+        for parameter in problem.module.parameters():
+            parameter.data.zero_()
+        return problem
+
+    found: dict[str, Any] = {}
+    in_place._optimizer(zeros, found)
+    assert found["optimizer"]["right"], found

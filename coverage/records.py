@@ -6,11 +6,11 @@ import json
 import math
 import os
 import platform
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from relaxgrad.bridge.errors import UserError
+from relaxgrad.bridge.files import write_whole
 
 
 def plain(value: Any) -> Any:
@@ -44,19 +44,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Writes to a temporary file beside `path` and renames it. Raises UserError as `check_writable`."""
+    """Writes a file that is whole or not there. Raises UserError as `check_writable`."""
     check_writable(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        mask = os.umask(0)  # mkstemp makes files of its owner alone; this one gets what open() would have given
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_whole(path, content)
 
 
 def versions() -> dict[str, str | None]:

@@ -81,10 +81,11 @@ def group_table(found: Sequence[dict[str, Any]]) -> str:
 
 
 def groups(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    groups: dict[str, list[dict[str, Any]]] = {}
+    """The rows of each group, groups in the order in which they first appear."""
+    members: dict[str, list[dict[str, Any]]] = {}
     for row in found:
-        groups.setdefault(row["group"] or "own", []).append(row)
-    return groups
+        members.setdefault(row["group"] or "own", []).append(row)
+    return members
 
 
 def _group_line(name: str, members: list[dict[str, Any]]) -> list[str]:

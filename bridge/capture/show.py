@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import operator
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -15,6 +14,7 @@ import torch
 import torch.fx
 
 from .. import torch_api
+from ..files import write_whole
 from ..schemas import CapturedGraph, GraphInput, GraphOutput
 from .source import source_of
 
@@ -43,9 +43,9 @@ def save(graph: CapturedGraph, directory: str | Path) -> Path:
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "graph.txt", render(graph))
-    _write(folder / "signature.json", json.dumps(signature_json(graph), indent=2) + "\n")
-    _write(folder / "ops.json", json.dumps(ops_json(graph), indent=2) + "\n")
+    write_whole(folder / "graph.txt", render(graph).encode())
+    write_whole(folder / "signature.json", (json.dumps(signature_json(graph), indent=2) + "\n").encode())
+    write_whole(folder / "ops.json", (json.dumps(ops_json(graph), indent=2) + "\n").encode())
     return folder
 
 
@@ -78,15 +78,6 @@ def op_counts(graph: CapturedGraph) -> dict[str, int]:
     """Calls by op, most first, without the bookkeeping of taking one output of several."""
     calls = [n.target for n in graph.module.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
     return dict(sorted(Counter(map(_op_name, calls)).items(), key=lambda item: (-item[1], item[0])))
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_text(text)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _section(title: str, body: str) -> str:

@@ -15,6 +15,7 @@ from ..kinds import Kind
 from ..schemas import CapturedGraph
 from . import intrinsics
 from .pipeline import passes
+from .selects import keep_selects
 from .target import resolve_target
 
 #: Characters of a kernel's LLVM IR that are kept.
@@ -66,8 +67,6 @@ def _main(module: tvm.IRModule) -> str:
 
 
 def _kernel(name: str, function: tirx.PrimFunc, target: tvm.target.Target) -> KernelTrace:
-    from .selects import keep_selects
-
     library = LIBRARY_CALL in (function.attrs or {})
     tir = str(function.script())
     try:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from .. import torch_api
 from ..capture.show import render
 from ..capture.source import source_of
 from ..errors import UserError
+from ..files import write_whole
 from ..schemas import CapturedGraph
 from . import schema
 from .load import run, seeded
@@ -66,9 +65,9 @@ def save(captured: CapturedGraph, inputs: Sequence[Any], folder: Path, part: str
     sample.outputs = [_output(o.role, o.target, v) for o, v in zip(captured.outputs, returned, strict=True)]
     sample.written = {name: _output("mutation", name, value) for name, value in written.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / schema.TENSOR_FILE, bytes(tensors.bytes))
-    _write(folder / schema.TEXT_FILE, render(captured).encode())
-    _write(folder / schema.JSON_FILE, sample.text(bytes(tensors.bytes)).encode())
+    write_whole(folder / schema.TENSOR_FILE, bytes(tensors.bytes))
+    write_whole(folder / schema.TEXT_FILE, render(captured).encode())
+    write_whole(folder / schema.JSON_FILE, sample.text(bytes(tensors.bytes)).encode())
     return sample
 
 
@@ -138,11 +137,3 @@ def _output(role: str, target: str, value: Any) -> schema.Output:
         stride=list(value.stride()),
         sha256=schema.digest(value),
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.chmod(name, 0o644)
-    os.replace(name, path)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from relaxgrad.bridge import files
 from relaxgrad.bridge.capture import capture_joint, capture_pair, render, save, show
 from relaxgrad.bridge.schemas import CapturedGraph
 from tests.bridge.capture.models import Net, net_inputs
@@ -89,13 +95,19 @@ def test_a_file_is_whole_or_as_it_was(joint: CapturedGraph, tmp_path: Path, monk
     save(joint, tmp_path)
     before = (tmp_path / "graph.txt").read_text()
 
-    def full(path: Path, text: str) -> int:
-        with path.open("w") as file:
-            file.write(text[:10])
-        raise OSError(28, "No space left on device")
+    real = os.fdopen
+
+    @contextlib.contextmanager
+    def full(handle: int, mode: str) -> Iterator[Any]:
+        def write(content: bytes) -> None:
+            file.write(content[:10])
+            raise OSError(28, "No space left on device")
+
+        with real(handle, mode) as file:
+            yield types.SimpleNamespace(write=write)
 
     monkeypatch.setattr(show, "render", lambda graph: "another text")
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(files.os, "fdopen", full)
     with pytest.raises(OSError, match="No space left"):
         save(joint, tmp_path)
     assert (tmp_path / "graph.txt").read_text() == before

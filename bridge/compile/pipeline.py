@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -45,14 +46,31 @@ def passes(target: tvm.target.Target) -> list[Any]:
     ]
 
 
+def run_passes(
+    module: tvm.IRModule,
+    target: tvm.target.Target,
+    observe: Callable[[str, tvm.IRModule], None] | None = None,
+    last: str = "",
+) -> tvm.IRModule:
+    """The module after the passes, or after the first one called `last`; to be called under `intrinsics.in_use()` and
+    `target`. `observe` gets the name of each pass and the module after it. Raises what TVM raises."""
+    for step in passes(target):
+        module = step(module)
+        name = str(step.info.name)
+        if observe is not None:
+            observe(name, module)
+        if name == last:
+            break
+    return module
+
+
 def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any, dict[str, Kind]]:
     """Compiles `main` for `target`: (relax executable, its kernels by name). Raises what TVM raises.
 
     A kernel is native (TVM generated it) or library (all that it does is to call one).
     """
     with intrinsics.in_use(), target:
-        for step in passes(target):
-            module = step(module)
+        module = run_passes(module, target)
         kernels = {
             str(var.name_hint): Kind.LIBRARY if LIBRARY_CALL in (function.attrs or {}) else Kind.NATIVE
             for var, function in module.functions.items()

@@ -10,14 +10,16 @@ import tvm
 from tvm import relax, tirx
 
 from ..importer.kernel import LIBRARY_CALL
-from ..importer.translate import translate
+from ..importer.translate import Options, translate
+from ..importer.translation import Translation
 from ..kinds import Kind
 from ..schemas import CapturedGraph
 from . import intrinsics
-from .pipeline import passes
+from .pipeline import run_passes
 from .selects import keep_selects
 from .target import resolve_target
 
+FUSION = "FuseOps"  # the pass that chooses what becomes one kernel
 #: Characters of a kernel's LLVM IR that are kept.
 LONGEST = 20_000
 
@@ -37,28 +39,57 @@ class Trace:
     """What became of a graph."""
 
     mains: list[tuple[str, str]]  # pass -> Relax's `main` after it, where the pass changed it; first the translation
+    groups: dict[str, list[str]]  # kernel -> the nodes that it computes, where they are several
     kernels: list[KernelTrace]
     seconds: float
 
 
-def traced(captured: CapturedGraph, target: str = "llvm") -> Trace:
+def traced(captured: CapturedGraph, target: str = "llvm", options: Options | None = None) -> Trace:
     """Runs the passes of the pipeline on a graph. Raises what translation and TVM raise."""
     start = time.perf_counter()
     resolved = resolve_target(target)
-    module = translate(captured).module
-    mains = [("translated", _main(module))]
+    translation = translate(captured, options or Options())
+    mains = [("translated", _main(translation.module))]
+    groups: dict[str, list[str]] = {}
     kernels: dict[str, tirx.PrimFunc] = {}
+
+    def observe(name: str, module: tvm.IRModule) -> None:
+        text = _main(module)
+        if text != mains[-1][1]:
+            mains.append((f"after {name}", text))
+        if name == FUSION:
+            groups.update({kernel: nodes for kernel, nodes in fused(module, translation) if len(nodes) > 1})
+        if name == "ScheduleKernels":
+            kernels.update({v.name_hint: f for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)})
+
     with intrinsics.in_use(), resolved:
-        for step in passes(resolved):
-            module = step(module)
-            name = str(step.info.name)
-            text = _main(module)
-            if text != mains[-1][1]:
-                mains.append((f"after {name}", text))
-            if name == "ScheduleKernels":
-                kernels = {v.name_hint: f for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
+        run_passes(translation.module, resolved, observe)
         found = [_kernel(name, function, resolved) for name, function in kernels.items()]
-    return Trace(mains, found, time.perf_counter() - start)
+    return Trace(mains, groups, found, time.perf_counter() - start)
+
+
+def fusion_of(translation: Translation, target: str = "llvm") -> list[tuple[str, list[str]]]:
+    """(kernel, its nodes) of every kernel that fusion makes of a translation. Raises what TVM raises."""
+    resolved = resolve_target(target)
+    with intrinsics.in_use(), resolved:
+        return fused(run_passes(translation.module, resolved, last=FUSION), translation)
+
+
+def fused(module: tvm.IRModule, translation: Translation) -> list[tuple[str, list[str]]]:
+    """(kernel, names of the nodes that it computes, in order) of every fused function of a module just after fusion."""
+    order = {report.node: number for number, report in enumerate(translation.nodes)}
+    found = []
+    for var, function in module.functions.items():
+        if not isinstance(function, relax.Function) or var.name_hint == "main":
+            continue
+        names: set[str] = set()
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                call = binding.value
+                if isinstance(call, relax.Call) and len(call.args) and hasattr(call.args[0], "name_hint"):
+                    names |= translation.kernels.get(call.args[0].name_hint, set())
+        found.append((str(var.name_hint), sorted(names, key=lambda name: order.get(name, len(order)))))
+    return found
 
 
 def _main(module: tvm.IRModule) -> str:

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 import torch.fx
-from tvm import relax
-from tvm.relax import transform as rx
 
+from ..compile.trace import fusion_of
 from ..importer.translate import translate
 from ..schemas import CapturedGraph, GraphInput, GraphKind, GraphOutput, InputRole, OutputRole
 
@@ -19,24 +18,13 @@ def fused_groups(captured: CapturedGraph) -> list[tuple[str, list[torch.fx.Node]
 
     Of a kernel that runs several times, as in equal layers, the first time.
     """
-    translation = translate(captured)
-    module = rx.DeadCodeElimination(["main"])(translation.module)
-    module = rx.FuseOps(fuse_opt_level=2)(rx.AnnotateTIROpPattern()(module))
     nodes = {node.name: node for node in captured.module.graph.nodes}
     order = {node: number for number, node in enumerate(captured.module.graph.nodes)}
     found = []
-    for var, function in module.functions.items():
-        if not isinstance(function, relax.Function) or var.name_hint == "main":
-            continue
-        names: set[str] = set()
-        for block in function.body.blocks:
-            for binding in block.bindings:
-                call = binding.value
-                if isinstance(call, relax.Call) and len(call.args) and hasattr(call.args[0], "name_hint"):
-                    names |= translation.kernels.get(call.args[0].name_hint, set())
+    for kernel, names in fusion_of(translate(captured)):
         members = _first_of(sorted((nodes[name] for name in names if name in nodes), key=order.__getitem__))
         if len(members) > 1:
-            found.append((str(var.name_hint), members))
+            found.append((kernel, members))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from . import torch_api
+from . import logs, torch_api
 from .capture import decompositions, describe, source_of
 from .errors import UnsupportedOps, UserError
 from .kinds import Kind, Reason, ReasonKind
@@ -64,7 +64,8 @@ def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs:
     - `cache`: "on" keeps compiled graphs for the next process; "off", as RELAXGRAD_CACHE=0 in the environment, compiles
       anew and keeps nothing.
 
-    Raises UserError for other options, and for a `mode`, which is Inductor's.
+    RELAXGRAD_LOGS in the environment prints what becomes of each graph: see logs.py. Raises UserError for other
+    options, and for a `mode`, which is Inductor's.
     """
     if unknown := kwargs.keys() - {"options"}:
         raise UserError(
@@ -72,6 +73,7 @@ def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs:
             f"{', '.join(OPTIONS)}"
         )
     options = _options(kwargs.get("options"))
+    logs.wanted()  # raises for a name that is none, before anything is compiled
 
     def compiler(kind: GraphKind) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
         return lambda graph, _: compile_graph(graph, kind, options)
@@ -167,11 +169,11 @@ def compile_graph(
             from .importer.translate import CannotTranslate, last_line
 
             if isinstance(error, CannotTranslate):
-                return _in_aten(gm, kind, error.reason, options)
+                return _in_aten(captured, error.reason, options)
             if options.on_compile_error == "raise":
                 raise
             reason = Reason(ReasonKind.COMPILE, "graph", "", f"{type(error).__name__}: {last_line(error)}")
-            return _in_aten(gm, kind, reason, options)
+            return _in_aten(captured, reason, options)
 
 
 def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Callable[..., Any]:
@@ -190,6 +192,7 @@ def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Callable[..., A
         compiled, nodes, seconds = _compiled(captured, options, key)
     record = _record(captured, compiled, nodes, seconds)
     _publish(record)
+    logs.show(captured, record, options.target)
     return Executable(compiled, constants(captured.module), record)
 
 
@@ -306,13 +309,14 @@ def _of_every_op(gm: torch.fx.GraphModule, reason: Reason) -> list[Reason]:
     return found
 
 
-def _in_aten(gm: torch.fx.GraphModule, kind: GraphKind, reason: Reason, options: BackendOptions) -> Callable[..., Any]:
+def _in_aten(captured: CapturedGraph, reason: Reason, options: BackendOptions) -> Callable[..., Any]:
+    gm = captured.module
     reasons = _of_every_op(gm, reason)
     if options.fallback == "error":
         raise UnsupportedOps(reasons or [reason])
     ops = Counter(r.op for r in reasons)
     record = GraphRecord(
-        kind=kind,
+        kind=captured.kind,
         index=next(_counter),
         calls={Kind.FALLBACK: sum(ops.values())},
         ops={op: {Kind.FALLBACK: count} for op, count in ops.items()},
@@ -323,6 +327,7 @@ def _in_aten(gm: torch.fx.GraphModule, kind: GraphKind, reason: Reason, options:
         nodes=_in_aten_records(reasons),
     )
     _publish(record)
+    logs.show(captured, record, options.target)
     return torch_api.make_boxed_func(gm.forward)
 
 

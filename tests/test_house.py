@@ -24,7 +24,16 @@ MAX_LINES = 600
 PRIVATE_DOOR = "relaxgrad.bridge.torch_api"  # the one module that names private parts of torch
 
 # Inside bridge, lower may not import higher. What is not listed here (kinds, errors, schemas) is below all of them.
-BRIDGE_LEVELS = {"torch_api": 1, "capture": 2, "importer": 2, "compile": 2, "runtime": 2, "backend": 3, "samples": 4}
+BRIDGE_LEVELS = {
+    "torch_api": 1,
+    "capture": 2,
+    "importer": 2,
+    "compile": 2,
+    "runtime": 2,
+    "logs": 3,
+    "backend": 3,
+    "samples": 4,
+}
 
 
 @dataclass(frozen=True)

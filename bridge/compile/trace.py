@@ -20,7 +20,7 @@ from .selects import keep_selects
 from .target import resolve_target
 
 FUSION = "FuseOps"  # the pass that chooses what becomes one kernel
-#: Characters of a kernel's LLVM IR that are kept.
+#: Characters of a kernel's LLVM IR that a page keeps.
 LONGEST = 20_000
 
 
@@ -40,12 +40,21 @@ class Trace:
 
     mains: list[tuple[str, str]]  # pass -> Relax's `main` after it, where the pass changed it; first the translation
     groups: dict[str, list[str]]  # kernel -> the nodes that it computes, where they are several
-    kernels: list[KernelTrace]
+    kernels: list[KernelTrace]  # none where no code was asked for
     seconds: float
 
 
-def traced(captured: CapturedGraph, target: str = "llvm", options: Options | None = None) -> Trace:
-    """Runs the passes of the pipeline on a graph. Raises what translation and TVM raise."""
+def traced(
+    captured: CapturedGraph,
+    target: str = "llvm",
+    options: Options | None = None,
+    code: bool = True,
+    longest: int = LONGEST,
+) -> Trace:
+    """Runs the passes of the pipeline on a graph, and compiles each kernel unless `code` is False: then there are none.
+
+    `longest`: characters of a kernel's LLVM IR that are kept. Raises what translation and TVM raise.
+    """
     start = time.perf_counter()
     resolved = resolve_target(target)
     translation = translate(captured, options or Options())
@@ -64,7 +73,7 @@ def traced(captured: CapturedGraph, target: str = "llvm", options: Options | Non
 
     with intrinsics.in_use(), resolved:
         run_passes(translation.module, resolved, observe)
-        found = [_kernel(name, function, resolved) for name, function in kernels.items()]
+        found = [_kernel(*kernel, resolved, longest) for kernel in kernels.items()] if code else []
     return Trace(mains, groups, found, time.perf_counter() - start)
 
 
@@ -97,22 +106,22 @@ def _main(module: tvm.IRModule) -> str:
     return str(main.script(show_meta=False))
 
 
-def _kernel(name: str, function: tirx.PrimFunc, target: tvm.target.Target) -> KernelTrace:
+def _kernel(name: str, function: tirx.PrimFunc, target: tvm.target.Target, longest: int) -> KernelTrace:
     library = LIBRARY_CALL in (function.attrs or {})
     tir = str(function.script())
     try:
         alone = tvm.IRModule({name: function.with_attr("global_symbol", name)})
         built = tvm.compile(intrinsics.link()(keep_selects()(alone)), target=target)
-        llvm = _of_function(built.mod.inspect_source("ll"), name)
+        llvm = _of_function(built.mod.inspect_source("ll"), longest)
     except Exception:  # a listing less
         llvm = ""
     return KernelTrace(name, Kind.LIBRARY if library else Kind.NATIVE, tir, llvm)
 
 
-def _of_function(text: str, name: str) -> str:
+def _of_function(text: str, longest: int) -> str:
     """The functions of a module that compute, without TVM's checks of arguments, declarations and debug lines."""
     parts = re.findall(r"^define [^\n]*\n.*?^}\n", text, re.MULTILINE | re.DOTALL)
     chosen = [p for p in parts if "compute" in p.splitlines()[0] or "lambda" in p.splitlines()[0]] or parts
     lines = [re.sub(r", !(dbg|tbaa|prof) !\d+", "", line) for part in chosen for line in part.splitlines()]
     found = "\n".join(line for line in lines if "#dbg_" not in line)
-    return found if len(found) <= LONGEST else f"{found[:LONGEST]}\n; ... {len(found) - LONGEST} characters more"
+    return found if len(found) <= longest else f"{found[:longest]}\n; ... {len(found) - longest} characters more"

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import importlib.resources
-import math
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relaxgrad.benchmarks.names import RELAXGRAD
+from relaxgrad.benchmarks.names import INDUCTOR, RELAXGRAD
+from relaxgrad.benchmarks.record import geometric_mean
 
-from .schema import Model, Report
+from .charts import KINDS, coverage, css_of, speeds, starts
+from .schema import Answer, Finding, Model, Report
 
-KINDS = ("native", "library", "metadata", "fallback", "unsupported")
 BLOCKERS = ("operators", "dynamic shapes", "in-place and optimizer state")
+MANY = 6  # places of a finding that are shown unfolded
 _FOLDER = "templates"
+_PATH = re.compile(r"(/[^\n:]+):\d+")  # an absolute path and a line, at the start of a source line
+_SITE = "/site-packages/"
+_SHORT = {Answer.YES: "yes", Answer.PARTLY: "partly", Answer.NO: "no"}
+_RANKS = {answer: rank for rank, answer in enumerate(_SHORT)}
+_UNSOLVED = ("blocks", "worked around")
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A bar of a chart, in percent of the chart's width."""
+class Figure:
+    """A number that stands large, and what it counts."""
 
-    label: str
-    start: float
-    width: float
-    css: str
-    title: str
+    value: str
+    what: str
+    detail: str
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of a chart: a model and its bars."""
+class Obstacle:
+    """What keeps a model from a plain yes."""
 
-    model: str
-    bars: list[Bar]
+    model: Model
+    findings: list[Finding]
 
 
 def html(report: Report) -> str:
@@ -44,7 +50,17 @@ def html(report: Report) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"ms": _ms, "count": lambda n: f"{n:,}", "anchor": _anchor}
+    environment.filters |= {
+        "ms": lambda seconds: f"{seconds * 1e3:,.2f}",
+        "mib": lambda size: f"{size / 2**20:,.0f}",
+        "count": lambda n: f"{n:,}",
+        "anchor": _anchor,
+        "short": _SHORT.__getitem__,
+        "rank": _RANKS.__getitem__,
+        "words": _words,
+        "day": lambda created: created.replace("T", " ")[:16],
+        "near": _Near(report.models),
+    }
     names = list(dict.fromkeys(name for model in report.models for name in model.contenders))
     return environment.from_string(text["report.html.j2"]).render(
         report=report,
@@ -52,17 +68,34 @@ def html(report: Report) -> str:
         js=text["report.js"],
         kinds=KINDS,
         blockers=BLOCKERS,
+        many=MANY,
         levels={m.name: {f.blocker: f for f in m.findings} for m in report.models},
         contenders=names,
         others=[name for name in names if name != RELAXGRAD],
-        coverage=_coverage(report.models),
-        speeds=_speeds(report.models, [name for name in names if name != RELAXGRAD]),
-        starts=_starts(report.models, names),
+        colours=css_of(names),
+        figures=_figures(report.models),
+        obstacles=_obstacles(report.models),
+        coverage=coverage(report.models),
+        speeds=speeds(report.models, names),
+        starts=starts(report.models, names),
     )
 
 
-def _ms(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1e3:.2f}"
+class _Near:
+    """Shortens the paths of source lines: to below site-packages, or to below the folder that all others share."""
+
+    def __init__(self, models: Sequence[Model]):
+        sources = [source for m in models for op in m.ops for source in op.sources]
+        sources += [place.where for m in models for f in m.findings for place in f.evidence]
+        folders = {os.path.dirname(match[1]) for s in sources if (match := _PATH.match(s)) and _SITE not in match[1]}
+        self.shared = os.path.commonpath(folders).rstrip("/") + "/" if folders else ""
+
+    def __call__(self, source: str) -> str:
+        match = _PATH.match(source)
+        if match is None:
+            return source
+        below = match[1].rpartition(_SITE)[2].removeprefix(self.shared)
+        return below + source[match.end(1) :]
 
 
 def _anchor(name: str) -> str:
@@ -70,70 +103,49 @@ def _anchor(name: str) -> str:
     return "model-" + "".join(c if c.isalnum() else "-" for c in name)
 
 
-def _coverage(models: Sequence[Model]) -> list[Row]:
-    """Shares of a model's calls by kind."""
-    rows = []
-    for model in models:
-        total = sum(model.calls.values())
-        bars, start = [], 0.0
-        for kind in KINDS:
-            count = model.calls.get(kind, 0)
-            if count:
-                width = 100 * count / total
-                bars.append(
-                    Bar(
-                        f"{width:.0f}%" if width > 8 else "",
-                        start,
-                        width,
-                        kind,
-                        f"{kind}: {count:,} of {total:,} calls",
-                    )
-                )
-                start += width
-        rows.append(Row(model.name, bars))
-    return rows
+def _words(model: Model) -> str:
+    """What the filter looks at."""
+    return " ".join([model.name, model.group, model.answer, *(f.level for f in model.findings)])
 
 
-def _speeds(models: Sequence[Model], others: Sequence[str]) -> list[Row]:
-    """How many times as long the others' steps take, on a logarithmic scale around the middle: 1."""
-    ratios = [ratio for model in models for ratio in model.ratios.values()]
-    if not ratios:
-        return []
-    reach = max(max(abs(math.log(ratio)) for ratio in ratios), math.log(1.5))
-    rows = []
-    for model in models:
-        bars = []
-        for name in others:
-            if name in model.ratios:
-                ratio = model.ratios[name]
-                width = 50 * abs(math.log(ratio)) / reach
-                start = 50.0 if ratio >= 1 else 50 - width
-                css = "faster" if ratio >= 1 else "slower"
-                bars.append(
-                    Bar(f"{ratio:.2f}", start, max(width, 0.4), css, f"{name}'s step takes {ratio:.2f} times as long")
-                )
-        if bars:
-            rows.append(Row(model.name, bars))
-    return rows
+def _figures(models: Sequence[Model]) -> list[Figure]:
+    """The figures of all models that a reader looks for first."""
+    trained = [model for model in models if model.answer is not Answer.NO]
+    partly = sum(model.answer is Answer.PARTLY for model in models)
+    right, gradients = sum(m.gradients_right for m in models), sum(m.gradients for m in models)
+    calls = sum(sum(model.calls.values()) for model in models)
+    fallbacks = sum(model.calls.get("fallback", 0) for model in models)
+    found = [
+        Figure(f"{len(trained)} of {len(models)}", "models train", f"{partly} of them partly in PyTorch"),
+        Figure(f"{right:,} of {gradients:,}", "gradients right", "judged against float64"),
+        Figure(f"{fallbacks:,} of {calls:,}", "op calls fall back", "to PyTorch, for want of a lowering"),
+    ]
+    for name in dict.fromkeys(name for model in models for name in model.ratios):
+        ratios = [model.ratios[name] for model in models if name in model.ratios]
+        if (mean := geometric_mean(ratios)) is not None:
+            found.append(Figure(f"{mean:.2f}×", f"{name}'s speed", f"a step, geometric mean of {_models(ratios)}"))
+    firsts = [
+        (own.first, other.first)
+        for own, other in ((m.contenders.get(RELAXGRAD), m.contenders.get(INDUCTOR)) for m in models)
+        if own and other and own.first and other.first
+    ]
+    if mean := geometric_mean([other / own for own, other in firsts]):
+        what = "as soon as Inductor"
+        found.append(Figure(f"{mean:.1f}×", what, f"through the first step, geometric mean of {_models(firsts)}"))
+    if graphs := sum(model.stock.graphs for model in models if model.stock):
+        own = sum(model.stock.right for model in models if model.stock)
+        found.append(Figure(f"{own:,} of {graphs:,}", "graphs right", "with TVM's own importer"))
+    return found
 
 
-def _starts(models: Sequence[Model], names: Sequence[str]) -> list[Row]:
-    """Seconds of the first step."""
-    times: list[float] = [c.first for model in models for c in model.contenders.values() if c.first]
-    if not times:
-        return []
-    longest = max(times)
-    rows = []
-    for model in models:
-        bars = []
-        for name in names:
-            contender = model.contenders.get(name)
-            if contender is not None and contender.first:
-                width = 100 * contender.first / longest
-                css = "own" if name == RELAXGRAD else "other"
-                bars.append(
-                    Bar(f"{contender.first:.1f} s", 0, width, css, f"{name}: first step {contender.first:.2f} s")
-                )
-        if bars:
-            rows.append(Row(model.name, bars))
-    return rows
+def _models(found: Sequence[object]) -> str:
+    return f"{len(found)} model{'' if len(found) == 1 else 's'}"
+
+
+def _obstacles(models: Sequence[Model]) -> list[Obstacle]:
+    """The models that are no plain yes or have something left, the worst first."""
+    found = [Obstacle(model, [f for f in model.findings if f.level in _UNSOLVED]) for model in models]
+    return sorted(
+        (o for o in found if o.findings or o.model.answer is not Answer.YES),
+        key=lambda o: (-_RANKS[o.model.answer], -sum(f.level == "blocks" for f in o.findings)),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,3 +21,11 @@ def templates() -> Environment:
 def cell(text: str) -> str:
     """`text` on one line, with nothing that ends a cell."""
     return " ".join(text.replace("|", "\\|").split())
+
+
+def table(rows: Sequence[Sequence[str]], columns: Sequence[str], align: Sequence[str] | None = None) -> str:
+    """A Markdown table. `align`: "left" or "right" for each column; figures to the right of a name by default."""
+    from tabulate import tabulate
+
+    align = align or ("left", *["right"] * (len(columns) - 1))
+    return str(tabulate(rows, columns, tablefmt="github", colalign=align if rows else None, disable_numparse=True))

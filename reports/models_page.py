@@ -18,7 +18,7 @@ from relaxgrad.coverage.audit.many import FILE, read_audit
 from relaxgrad.coverage.records import write_json, write_text
 from relaxgrad.coverage.zoo import ZOO
 
-from .markdown import cell
+from .markdown import cell, table
 
 SCHEMA = 1
 TRAINS = ("trains", "trains, partly in PyTorch")
@@ -77,7 +77,7 @@ def _without_evidence(finding: dict[str, Any]) -> dict[str, Any]:
 def group_table(found: Sequence[dict[str, Any]]) -> str:
     """A Markdown table with a line a group, and one for all."""
     lines = [_group_line(name, members) for name, members in groups(found).items()]
-    return _table([*lines, _group_line("**all**", list(found))], GROUP_COLUMNS)
+    return table([*lines, _group_line("**all**", list(found))], GROUP_COLUMNS)
 
 
 def groups(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -125,13 +125,6 @@ def _model_line(row: dict[str, Any]) -> list[str]:
 _FINDINGS = ("operators", "dynamic shapes", "in-place and optimizer state")
 
 
-def _table(lines: list[list[str]], columns: Sequence[str]) -> str:
-    from tabulate import tabulate
-
-    align = ("left", *["right"] * (len(columns) - 1))
-    return str(tabulate(lines, columns, tablefmt="github", colalign=align, disable_numparse=True))
-
-
 def page(data: dict[str, Any]) -> str:
     """The text of docs/models.md."""
     found = data["models"]
@@ -149,7 +142,7 @@ def page(data: dict[str, Any]) -> str:
         *(f"- {f['blocker']}: {f['level']}: {cell(f['headline'])}" for f in data.get("installation", ())),
     ]
     for name, members in groups(found).items():
-        parts += [f"## {name.capitalize()}", _table([_model_line(row) for row in members], MODEL_COLUMNS)]
+        parts += [f"## {name.capitalize()}", table([_model_line(row) for row in members], MODEL_COLUMNS)]
         notes = [note for row in members for note in _notes(row)]
         if notes:
             parts.append("\n".join(notes))

@@ -16,7 +16,7 @@ from typing import Any
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.records import write_text
 
-from . import models_page
+from . import markdown, models_page
 
 FILES = ("README.md", "README.zh-CN.md")
 EACH = 2  # models of a group that stand in the README; docs/models.md has them all
@@ -28,8 +28,6 @@ MODEL_COLUMNS = (
 
 def models_table(data: dict[str, Any]) -> str:
     """The first models of each group of a stored audit, a line for all of them, and how that was measured."""
-    from tabulate import tabulate
-
     found = data["models"]
     shown = [row for members in models_page.groups(found).values() for row in members[:EACH]]
     rows = [_model_row(row, f"`{row['model']}`", row["verdict"]) for row in shown]
@@ -42,7 +40,6 @@ def models_table(data: dict[str, Any]) -> str:
     }
     rows.append(_model_row(total, f"**all {len(found)} of the zoo**", f"**{trained} train**"))
     align = ("left", *["right"] * (len(MODEL_COLUMNS) - 2), "left")
-    table = tabulate(rows, MODEL_COLUMNS, tablefmt="github", colalign=align, disable_numparse=True)
     versions = data["versions"]
     note = (
         "Training in train mode on TVM beside eager, every gradient judged against float64; the columns between are "
@@ -50,7 +47,7 @@ def models_table(data: dict[str, Any]) -> str:
         f"what is left of each blocker. CPU, torch {versions['torch']}, apache-tvm {versions['apache-tvm']}, "
         f"transformers {versions['transformers']}."
     )
-    return f"{table}\n\n{note}"
+    return f"{markdown.table(rows, MODEL_COLUMNS, align)}\n\n{note}"
 
 
 def _model_row(row: dict[str, Any], name: str, verdict: str) -> list[str]:

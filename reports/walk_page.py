@@ -23,7 +23,7 @@ from relaxgrad.coverage.models import describe, load_problem
 from relaxgrad.coverage.records import write_text
 
 from .explain.stages import forward_nodes, stages, ties
-from .markdown import cell
+from .markdown import cell, table
 
 TAPE = """
 import torch
@@ -144,10 +144,7 @@ def _ran(code: str) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
-    from tabulate import tabulate
-
-    cells = [[cell(text) for text in row] for row in rows]
-    return str(tabulate(cells, columns, tablefmt="github", disable_numparse=True))
+    return table([[cell(text) for text in row] for row in rows], columns, ["left"] * len(columns))
 
 
 def _joint() -> str:

@@ -11,7 +11,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from ..process import stop_workers
 from ..records import versions
 from ..sweeps.records import Records, read_records
 from .auditor import AuditOptions, audit_installation, audit_model
-from .record import SCHEMA
+from .record import SCHEMA, AuditRecord
 
 FILE = "audit.jsonl"
+_KEYS = {field.name for field in fields(AuditRecord)}
 
 Listen = Callable[[str, dict[str, Any]], None]
 
@@ -87,10 +88,19 @@ def audit_models(
 def read_audit(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Head and records of an audit's file. Raises UserError for a file that is not one."""
     head, records = read_records(path)
-    if head.get("sweep") != "models" or head.get("audit_schema") != SCHEMA:
+    if head.get("sweep") != "models":
+        raise UserError(f"{path} has no audit of models; `relaxgrad audit MODEL... -o DIR` makes one")
+    if head.get("audit_schema") != SCHEMA:
         raise UserError(
-            f"{path} has no audit of models of schema {SCHEMA}; `relaxgrad audit MODEL... -o DIR` makes one"
+            f"{path} has an audit of schema {head.get('audit_schema')!r}; this relaxgrad reads schema {SCHEMA}, which "
+            "`relaxgrad audit MODEL... -o DIR` writes"
         )
+    if lacking := {"settings", "versions"} - head.keys():
+        raise UserError(f"{path}: its first line lacks {', '.join(sorted(lacking))}: it was edited or cut")
+    for number, record in enumerate(records, 2):
+        lacking = _KEYS - record.keys() if isinstance(record, dict) else _KEYS
+        if lacking:
+            raise UserError(f"{path}:{number} is no record of a model: it lacks {', '.join(sorted(lacking))}")
     return head, records
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from relaxgrad.benchmarks.names import RELAXGRAD
 
-from ..markdown import cell
+from ..markdown import cell, table
 from .schema import Answer, Model, Report
 
 PLACES = 5  # of a finding that are shown
@@ -37,13 +37,6 @@ def markdown(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
-    from tabulate import tabulate
-
-    align = ("left", *["right"] * (len(columns) - 1))
-    return str(tabulate(rows, columns, tablefmt="github", colalign=align, disable_numparse=True))
-
-
 def _models_table(models: Sequence[Model]) -> str:
     rows = [
         [
@@ -58,7 +51,7 @@ def _models_table(models: Sequence[Model]) -> str:
         for model in models
     ]
     columns = ("model", "answer", "parameters", "graphs", *KINDS, "gradients right", "TVM's own importer")
-    return _table(rows, columns)
+    return table(rows, columns)
 
 
 def _times_table(models: Sequence[Model]) -> str:
@@ -77,7 +70,7 @@ def _times_table(models: Sequence[Model]) -> str:
         rows.append(row)
     ratios, starts = (f"{n} / relaxgrad" for n in others), (f"first step, {n} s" for n in names)
     columns = ("model", *(f"{n} ms" for n in names), *ratios, *starts)
-    return _table(rows, columns)
+    return table(rows, columns)
 
 
 def _milliseconds(seconds: float | None) -> str:

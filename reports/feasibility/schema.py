@@ -1,6 +1,11 @@
 """report.json: its versioned schema. Validated when it is written and when it is read.
 
-Times are seconds, memory bytes. SCHEMA is raised when a key changes its meaning or goes away.
+docs/report-schema.md is made of these classes (`python -m relaxgrad.reports.schema_page`). Note [Versions] is its rule.
+
+Note [Versions]
+A reader takes files of its own schema and no others, and refuses a key that it does not know. So SCHEMA is raised with
+every change of the keys or of what one means, additions included. A file of another schema is not translated: a report
+is made anew in minutes, from audits that are kept beside it.
 """
 
 from __future__ import annotations
@@ -36,84 +41,97 @@ class _Strict(BaseModel):
 class Place(_Strict):
     """One fact that a finding rests on."""
 
-    what: str
-    where: str = ""  # `file:line (code)` in the model, or a command
+    what: str = Field(description="The fact, in words.")
+    where: str = Field("", description="`file:line (code)` in the model, or a command that shows it.")
 
 
 class Finding(_Strict):
     """A blocker, measured."""
 
-    blocker: str
-    level: Literal["clear", "worked around", "blocks", "not measured"]
-    headline: str
-    evidence: list[Place] = []
+    blocker: str = Field(
+        description="`operators`, `dynamic shapes`, `API stability`, `in-place and optimizer state` or `maintenance`."
+    )
+    level: Literal["clear", "worked around", "blocks", "not measured"] = Field(description="What is left of it.")
+    headline: str = Field(description="One sentence with the figures that decide.")
+    evidence: list[Place] = Field([], description="What the level rests on.")
 
 
 class Op(_Strict):
     """One op of a model, in one way that it runs."""
 
-    op: str
-    kind: Literal["native", "library", "fallback", "metadata", "unsupported"]
-    trust: Literal["verified", "wrong", "untested"]
-    calls: int
-    reasons: list[str] = []
-    sources: list[str] = []  # lines of the model
+    op: str = Field(description="Overload, as `aten.mm.default`.")
+    kind: Literal["native", "library", "fallback", "metadata", "unsupported"] = Field(
+        description="How it runs: TVM's kernel, a tuned kernel on purpose, ATen for want of a lowering, no kernel, not "
+        "at all."
+    )
+    trust: Literal["verified", "wrong", "untested"] = Field(
+        description="What the sweeps of operators say of the overload, judged against float64."
+    )
+    calls: int = Field(description="Nodes of the model's graphs.")
+    reasons: list[str] = Field([], description="Why it falls back.")
+    sources: list[str] = Field([], description="Lines of the model that call it, as `file:line (code)`.")
 
 
 class Contender(_Strict):
     """A backend's training step."""
 
-    status: str
-    reason: str = ""
-    step: float | None = None  # median
-    spread: float | None = None  # interquartile range
-    first: float | None = None  # the first step in a fresh process, caches off
-    backend: float | None = None  # of it, the backend's own share
-    memory: int | None = None  # highest of the steps after the first, over what was there before
+    status: str = Field(description="`timed`; `wrong`: its first step is not eager's; `failed`: it did not run.")
+    reason: str = Field("", description="In words, where it was not timed.")
+    step: float | None = Field(None, description="Seconds a step, median of the rounds.")
+    spread: float | None = Field(None, description="Seconds, interquartile range of the rounds.")
+    first: float | None = Field(None, description="Seconds of the first step in a fresh process, caches off.")
+    backend: float | None = Field(None, description="Seconds of the first step that are the backend's own.")
+    memory: int | None = Field(
+        None, description="Bytes of resident memory at the highest of the steps after the first, over those before it."
+    )
 
 
 class Stock(_Strict):
     """TVM's own importer on the model's graphs."""
 
-    graphs: int
-    right: int
-    outcomes: dict[str, int]
+    graphs: int = Field(description="Graphs that it was given.")
+    right: int = Field(description="Graphs whose outputs are right by the float64 rule.")
+    outcomes: dict[str, int] = Field(description="Graphs by outcome: `right`, `wrong`, `not mapped`, `crash`, ...")
 
 
 class Model(_Strict):
     """One model."""
 
-    name: str
-    group: str = ""
-    answer: Answer
-    reason: str = ""  # where the answer is no
-    missing: list[str] = []  # what would have to be there for a plain yes
-    parameters: int
-    graphs: int
-    breaks: int
-    calls: dict[str, int]  # of ops by kind
-    gradients_right: int
-    gradients: int
-    findings: list[Finding]
-    ops: list[Op]
-    stock: Stock | None = None
-    contenders: dict[str, Contender] = {}
-    ratios: dict[str, float] = {}  # other contender -> its step over relaxgrad's
+    name: str = Field(description="Zoo name, `path/to/file.py:factory` or `package.module:factory`.")
+    group: str = Field("", description="Group of the zoo; empty for a user's own model.")
+    answer: Answer = Field(description="Whether it trains on TVM.")
+    reason: str = Field("", description="Cause and detail, where the answer is no.")
+    missing: list[str] = Field([], description="What would have to be there for a plain yes.")
+    parameters: int = Field(description="Scalars, of all parameters together.")
+    graphs: int = Field(description="Graphs that were compiled, forward and backward.")
+    breaks: int = Field(description="Graph breaks.")
+    calls: dict[str, int] = Field(description="Nodes of the graphs by the kind of Op.")
+    gradients_right: int = Field(description="Gradients that are right by the float64 rule.")
+    gradients: int = Field(description="Gradients that were compared.")
+    findings: list[Finding] = Field(description="The blockers of this model.")
+    ops: list[Op] = Field(description="Every op, in each way that it runs.")
+    stock: Stock | None = Field(None, description="Absent where it was not asked for.")
+    contenders: dict[str, Contender] = Field({}, description="By name: `relaxgrad`, `inductor`, `eager`, ...")
+    ratios: dict[str, float] = Field(
+        {}, description="Another contender's step over relaxgrad's, median of rounds: above 1 relaxgrad is faster."
+    )
 
 
 class Report(_Strict):
     """The whole of report.json."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
-    created: str  # ISO 8601
-    answer: Answer
-    sentence: str  # the answer, in words with figures
-    commands: list[str]  # that make the report anew
-    protocol: str = ""  # of the benchmark, in words; empty where none was run
-    versions: dict[str, str | None]
-    machine: dict[str, Any]
-    installation: list[Finding]
-    models: list[Model]
+    schema_: Literal[1] = Field(default=1, alias="schema", description="Version of this schema.")
+    created: str = Field(description="ISO 8601, UTC.")
+    answer: Answer = Field(description="For all models together.")
+    sentence: str = Field(description="The answer in words, with figures.")
+    commands: list[str] = Field(description="What makes the report anew.")
+    protocol: str = Field("", description="Of the benchmark, in words; empty where none was run.")
+    versions: dict[str, str | None] = Field(description="By package; null where it is not installed.")
+    machine: dict[str, Any] = Field(
+        description="What was measured on: `cpu`, `cores`, `features`, `memory` (GiB), `kernel`, `torch`, `tvm`."
+    )
+    installation: list[Finding] = Field(description="The blockers that are the same for every model.")
+    models: list[Model] = Field(description="In the order in which they were audited.")
 
     def text(self) -> str:
         """As JSON."""
@@ -129,8 +147,14 @@ def read(path: Path) -> Report:
         raise UserError(
             f"cannot read {file}: {error.strerror}; `relaxgrad report MODEL... -o DIR` makes one"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{file} is no JSON: {error}") from error
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != SCHEMA:
+        what = f"is of schema {found!r}" if found is not None else "is no report: it has no schema"
+        raise UserError(
+            f"{file} {what}; this relaxgrad reads schema {SCHEMA}, which `relaxgrad report MODEL... -o DIR` writes"
+        )
     try:
         return Report.model_validate(data)
     except ValidationError as error:

@@ -163,6 +163,27 @@ def test_audits_of_several_machines_merge_where_they_are_comparable(tmp_path: Pa
         many.merge([sweep])
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda head, record: head.update(audit_schema=2), "has an audit of schema 2; this relaxgrad reads schema 1"),
+        (lambda head, record: head.pop("audit_schema"), "has an audit of schema None"),
+        (lambda head, record: head.pop("versions"), "its first line lacks versions"),
+        (lambda head, record: record.pop("findings"), ":2 is no record of a model: it lacks findings"),
+        (lambda head, record: record.clear(), ":2 is no record of a model: it lacks cause"),
+    ],
+    ids=["newer", "none", "head", "key", "empty"],
+)
+def test_what_is_no_audit_of_this_schema_is_refused_in_one_line(change: Any, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "1.jsonl", many.head_of(AuditOptions()), "a")
+    head, record = map(json.loads, path.read_text().splitlines())
+    change(head, record)
+    path.write_text(f"{json.dumps(head)}\n{json.dumps(record)}\n")
+    with pytest.raises(UserError, match=message) as error:
+        many.merge([path])
+    assert "\n" not in str(error.value)
+
+
 def test_the_verdict_follows_from_how_it_trained() -> None:
     trained = {"status": "trained", "calls": {"native": 3, "fallback": 0}, "graph_breaks": {}, "reason": ""}
     assert verdict(trained) == (Verdict.YES, Cause.NONE, "")

@@ -53,9 +53,13 @@ def test_what_is_written_is_read_again(found: Report, tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
+        ("[1]", "is no report: it has no schema; this relaxgrad reads schema 1"),
+        ('{"sweep": "models"}', "is no report: it has no schema; this relaxgrad reads schema 1"),
         ('{"schema": 1}', "is no report of schema 1: created: Field required"),
-        ('{"schema": 2}', "is no report of schema 1: schema: Input should be 1"),
+        ('{"schema": 2, "new": []}', "is of schema 2; this relaxgrad reads schema 1, which `relaxgrad report"),
     ],
+    ids=["cut", "deep", "list", "other", "empty", "newer"],
 )
 def test_another_file_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(text)

@@ -12,6 +12,7 @@ from tvm.relax import transform as rx
 
 from ..importer.kernel import LIBRARY_CALL
 from ..kinds import Kind
+from ..runtime.machine import RELEASE
 from . import intrinsics
 from .schedule import schedule_kernels
 from .selects import keep_selects
@@ -27,6 +28,7 @@ def passes(target: tvm.target.Target) -> list[Any]:
         rx.FuseOps(fuse_opt_level=2),
         rx.FuseTIR(),
         rx.DeadCodeElimination(["main"]),
+        add_release(),
         schedule_kernels(target),
         assume_element_alignment(),
         *([keep_selects(), intrinsics.link()] if target.kind.name == "llvm" else []),
@@ -78,6 +80,21 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any
         }
         executable = relax.build(module, target, relax_pipeline=None)
     return executable, kernels
+
+
+@tvm.transform.module_pass(opt_level=0, name="AddRelease")
+class _AddRelease:
+    """Adds the function that has the virtual machine let go of its last results: see runtime/machine.py."""
+
+    def transform_module(self, module: tvm.IRModule, _: Any) -> tvm.IRModule:
+        updated = tvm.IRModule(module.functions, attrs=module.attrs)
+        nothing = relax.Function([], relax.Tuple([]), relax.TupleType([]), is_pure=False)
+        updated[RELEASE] = nothing.with_attr("global_symbol", RELEASE)
+        return updated
+
+
+def add_release() -> Any:
+    return _AddRelease()
 
 
 @tvm.transform.module_pass(opt_level=0, name="AssumeElementAlignment")

@@ -90,7 +90,8 @@ class Executable:
 
     def _run(self, call_args: list[Any], scalars: tuple[Any, ...]) -> list[Any]:
         frame = Frame(self._sites, scalars)
-        main = self._machine().main
+        machine = self._machine()
+        main = machine.main
         previous, current.frame = current.frame, frame
         try:
             if torch.is_grad_enabled():
@@ -105,6 +106,8 @@ class Executable:
         finally:
             current.frame = previous
         results = [_item(returned, i) for i in self._result_numbers]
+        del returned
+        machine.release()
         # Without a torch tensor among the arguments the machine answers with tensors of its own.
         return [torch.from_dlpack(r) if isinstance(r, tvm_ffi.Tensor) else r for r in results]
 

@@ -4,6 +4,11 @@ Note [Only the runtime]
 `import tvm` loads the compiler and its Python layers, and takes two seconds. A graph that comes out of the cache needs
 neither, so this file speaks to the 3 MB runtime library through `tvm_ffi` alone. A later `import tvm` finds that
 library loaded.
+
+Note [What the machine holds]
+A virtual machine keeps the value that its last call returned until another call returns: a forward graph's saved
+activations, a backward graph's gradients, long after the caller let go of them, and beside those of the next step. So
+every library has a function that returns nothing (`RELEASE`), called once the results are taken.
 """
 
 from __future__ import annotations
@@ -21,6 +26,9 @@ import tvm_ffi
 
 #: DLPack's number of the CPU, and the VM's of its allocator that keeps freed blocks.
 _CPU, _POOLED = 1, 2
+
+#: The function of a library that returns an empty tuple: see Note [What the machine holds].
+RELEASE = "release"
 
 #: The function of a library that makes a virtual machine.
 _ENTRY = "vm_load_executable"
@@ -58,6 +66,7 @@ class Machine:
         self._module = library[_ENTRY]()
         self._module["vm_initialization"](_CPU, 0, _POOLED)
         self.main: Callable[..., Any] = self._module["main"]
+        self.release: Callable[[], Any] = self._module[RELEASE]
 
     def instrument(self, hook: Callable[..., int]) -> None:
         """Has `hook(function, name, before, returned, *args)` called around each kernel."""

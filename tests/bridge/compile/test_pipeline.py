@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tvm import relax, te, tirx
 
-from relaxgrad.bridge.compile import pipeline
+from relaxgrad.bridge.compile import intrinsics, pipeline
 from relaxgrad.bridge.compile.target import resolve_target
 from relaxgrad.bridge.kinds import Kind
 
@@ -42,10 +42,9 @@ def test_kernels_take_inputs_of_any_alignment() -> None:
 
 def test_every_buffer_of_a_compiled_kernel_assumes_its_element_only() -> None:
     builder, _ = _doubling(64)
-    module = builder.get()
-    for step in pipeline.passes(resolve_target("llvm"))[:7]:
-        with resolve_target("llvm"):
-            module = step(module)
+    target = resolve_target("llvm")
+    with intrinsics.in_use(), target:
+        module = pipeline.run_passes(builder.get(), target, last="AssumeElementAlignment")
     kernels = [f for f in module.functions.values() if isinstance(f, tirx.PrimFunc)]
     assert kernels
     assert all(p.ty.data_alignment == 4 for f in kernels for p in f.params if hasattr(p.ty, "data_alignment"))

@@ -1,19 +1,12 @@
-"""The stages of one model, as tables and listings: what `relaxgrad explain` shows, in the terminal and on the page.
-
-Note [Ties]
-Autograd numbers the operations of the forward pass, and AOTAutograd's joint graph keeps the number on what an
-operation became and on what differentiates it. So a backward node belongs to the forward node of its number. A node
-without one (a gradient that is added up from two) belongs where its first input does.
-"""
+"""The stages of one model, as tables and listings: what `relaxgrad explain` shows, in the terminal and on the page."""
 
 from __future__ import annotations
 
 import inspect
-import operator
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -23,55 +16,14 @@ from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.schemas import CapturedGraph, GraphKind, OutputRole
 from relaxgrad.coverage.problem import Problem
 
+from .blocks import Cell, Listing, Row, Stage, Table, calls_in, count, listed
+from .ties import Keys, calls_of, forward_nodes, ties
+
+if TYPE_CHECKING:
+    from relaxgrad.bridge.compile.trace import Trace
+    from relaxgrad.bridge.importer.translation import Translation
+
 NAMES = ("source", "dynamo", "joint", "decomposed", "partition", "relax", "fusion", "kernels")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table. `link`: the id of what it leads to; `tie`: shared by all that belong together."""
-
-    text: str
-    link: str = ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a table."""
-
-    cells: tuple[Cell, ...]
-    id: str = ""
-    tie: str = ""
-    css: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table under a title."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[Row]
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Code or text under a title; long ones are folded on the page."""
-
-    title: str
-    text: str
-    id: str = ""
-    folded: bool = False
-
-
-@dataclass
-class Stage:
-    """One stage."""
-
-    name: str  # of NAMES
-    title: str
-    about: str
-    numbers: str  # one line
-    blocks: list[Table | Listing] = field(default_factory=list)
 
 
 def stages(build: Callable[[], Problem], wanted: Sequence[str] = NAMES) -> list[Stage]:
@@ -82,18 +34,17 @@ def stages(build: Callable[[], Problem], wanted: Sequence[str] = NAMES) -> list[
     }  # fmt: skip
     if unknown := [name for name in wanted if name not in makers]:
         raise UserError(f"no stage is called {unknown[0]!r}; stages: {', '.join(NAMES)}")
-    model = _Model(build)
+    model = _Model(build, code="kernels" in wanted)
     return [makers[name](model) for name in wanted]
 
 
 class _Model:
-    """What several stages need, made when one asks for it."""
+    """What several stages need, made when one asks for it. `code`: whether one asks for the code of the kernels."""
 
-    def __init__(self, build: Callable[[], Problem]):
+    def __init__(self, build: Callable[[], Problem], code: bool):
         self.build = build
+        self.code = code
         self._joints: dict[str, CapturedGraph] = {}
-        self._pair: list[CapturedGraph] = []
-        self._compiled: list[Any] = []
 
     def joint(self, decompose: str) -> CapturedGraph:
         if decompose not in self._joints:
@@ -102,23 +53,51 @@ class _Model:
             self._joints[decompose] = capture_joint(p.module, p.args, p.kwargs, loss=loss, decompose=decompose)
         return self._joints[decompose]
 
+    @cached_property
     def pair(self) -> list[CapturedGraph]:
-        if not self._pair:
-            p = self.build()
-            loss = p.loss if p.compile_loss else None
-            self._pair = capture_pair(p.module, p.args, p.kwargs, loss=loss)
-        return self._pair
+        p = self.build()
+        loss = p.loss if p.compile_loss else None
+        return capture_pair(p.module, p.args, p.kwargs, loss=loss)
 
-    def compiled(self) -> list[Any]:
+    @cached_property
+    def traces(self) -> list[Trace]:
         from relaxgrad.bridge.compile.trace import traced
 
-        if not self._compiled:
-            self._compiled = [(graph, traced(graph)) for graph in self.pair()]
-        return self._compiled
+        return [traced(graph, code=self.code) for graph in self.pair]
 
+    @cached_property
+    def translations(self) -> list[Translation]:
+        from relaxgrad.bridge.importer.translate import translate
 
-def _calls(graph: torch.fx.Graph) -> list[torch.fx.Node]:
-    return [n for n in graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
+        return [translate(graph) for graph in self.pair]
+
+    @cached_property
+    def kernels(self) -> list[dict[str, list[str]]]:
+        """For each graph of the pair: kernel that is called in the end -> names of the nodes that it computes."""
+        found = []
+        for trace, translation in zip(self.traces, self.translations, strict=True):
+            order = {report.node: number for number, report in enumerate(translation.nodes)}
+            alone = {k: sorted(nodes, key=lambda n: order.get(n, 0)) for k, nodes in translation.kernels.items()}
+            there = calls_in(trace.mains[-1][1])
+            found.append({k: nodes for k, nodes in (alone | trace.groups).items() if k in there})
+        return found
+
+    @cached_property
+    def keys(self) -> Keys:
+        return Keys(self.joint("none"))
+
+    @cached_property
+    def pair_keys(self) -> dict[str, dict[str, str]]:
+        """Kind of the graph -> name of a node -> its key."""
+        found = self.keys.others(n for g in self.pair for n in calls_of(g.module.graph))
+        return {
+            graph.kind: {n.name: found[n] for n in calls_of(graph.module.graph) if n in found} for graph in self.pair
+        }
+
+    def ties_of(self, graph: CapturedGraph, names: Iterable[str]) -> tuple[str, ...]:
+        """The keys of some nodes of a graph of the pair."""
+        keys = self.pair_keys[graph.kind]
+        return tuple(dict.fromkeys(keys[name] for name in names if name in keys))
 
 
 def _counted(nodes: Iterable[torch.fx.Node]) -> str:
@@ -126,9 +105,17 @@ def _counted(nodes: Iterable[torch.fx.Node]) -> str:
     return f"{counts.total()} calls of {len(counts)} ops"
 
 
-def _line(node: torch.fx.Node) -> str:
+def _line(node: torch.fx.Node) -> Cell:
     source = source_of(node)
-    return "" if source is None else str(source)
+    return Cell("") if source is None else Cell(str(source), _line_id(source.file, source.line))
+
+
+def _line_id(file: str, line: int) -> str:
+    return f"line-{file}-{line}"
+
+
+def _type(dtype: str, shape: Sequence[str] | None) -> str:
+    return f"{dtype}[{', '.join(shape or ())}]" if dtype else ""
 
 
 # ---- from Python to the joint graph ----
@@ -140,14 +127,17 @@ def _source(model: _Model) -> Stage:
     for kind in dict.fromkeys(type(m) for m in module.modules()):
         if not kind.__module__.startswith("torch."):
             try:
-                blocks.append(
-                    Listing(f"{kind.__module__}.{kind.__qualname__}", inspect.getsource(kind), folded=bool(blocks))
-                )
+                lines, start = inspect.getsourcelines(kind)
+                file = inspect.getsourcefile(kind) or ""
             except (OSError, TypeError):  # made at run time
                 continue
-    count = sum(p.numel() for p in module.parameters())
+            ids = {number: _line_id(file, start + number) for number in range(len(lines))}
+            title = f"{kind.__module__}.{kind.__qualname__}"
+            blocks.append(Listing(title, "".join(lines), folded=bool(blocks), lines=ids))
+    size = sum(p.numel() for p in module.parameters())
     about = "The modules as they are written, but for torch's own. Everything below comes from running them once."
-    return Stage("source", "The model", about, f"{len(blocks)} classes, {count:,} parameters", blocks)
+    numbers = f"{count(len(blocks), 'class', 'classes')}, {count(size, 'parameter')}"
+    return Stage("source", "The model", about, numbers, blocks)
 
 
 def _dynamo(model: _Model) -> Stage:
@@ -171,70 +161,41 @@ def _dynamo(model: _Model) -> Stage:
     about = (
         "Dynamo runs the Python bytecode with tensors without data, and writes down the calls of torch: forward only."
     )
-    return Stage("dynamo", "Dynamo's forward graph", about, f"{len(graphs)} graph(s), {nodes} nodes", blocks)
-
-
-def forward_nodes(graph: CapturedGraph) -> set[torch.fx.Node]:
-    """The nodes of a joint graph that its forward outputs are made of; the others are the backward pass."""
-    (output,) = (n for n in graph.module.graph.nodes if n.op == "output")
-    pending = [
-        value
-        for value, meaning in zip(output.args[0], graph.outputs, strict=True)
-        if isinstance(value, torch.fx.Node) and meaning.role is not OutputRole.GRADIENT
-    ]
-    pending += [n for n in graph.module.graph.nodes if n.target is torch.ops.aten.copy_.default]
-    found: set[torch.fx.Node] = set()
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found.add(node)
-            pending += node.all_input_nodes
-    return found
-
-
-def ties(graph: CapturedGraph) -> dict[torch.fx.Node, torch.fx.Node]:
-    """For each call of the backward pass, the call of the forward pass that it differentiates: see Note [Ties]."""
-    forward = forward_nodes(graph)
-    by_number: dict[int, torch.fx.Node] = {}
-    for node in _calls(graph.module.graph):
-        if node in forward and node.meta.get("seq_nr") is not None:
-            by_number[node.meta["seq_nr"]] = node
-    found: dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in graph.module.graph.nodes:
-        if node.op != "call_function" or node in forward:
-            continue
-        number = node.meta.get("seq_nr")
-        tied = by_number.get(number) if number is not None else None
-        if tied is None:
-            tied = next((found[n] for n in node.all_input_nodes if n in found), None)
-        if tied is None:
-            tied = next((n for n in reversed(node.all_input_nodes) if n in forward and n.op == "call_function"), None)
-        if tied is not None:
-            found[node] = tied
-    return found
+    return Stage(
+        "dynamo", "Dynamo's forward graph", about, f"{count(len(graphs), 'graph')}, {count(nodes, 'node')}", blocks
+    )
 
 
 def _joint(model: _Model) -> Stage:
-    graph = model.joint("none")
+    graph, keys = model.joint("none"), model.keys
     forward, tied = forward_nodes(graph), ties(graph)
-    calls = _calls(graph.module.graph)
-    there = [_node_row(n, "joint", "", _tie(n)) for n in calls if n in forward]
+    calls = calls_of(graph.module.graph)
+    there = [_node_row(n, "joint", (keys.joint(n),)) for n in calls if n in forward]
     back = [
-        _node_row(n, "joint", tied[n].name if n in tied else "", _tie(tied.get(n, n)))
-        for n in calls
-        if n not in forward
+        _node_row(n, "joint", (keys.joint(n),), _node_link(tied.get(n), "joint")) for n in calls if n not in forward
     ]
     signature = [
-        Row((Cell(i.name), Cell(i.role), Cell(i.target), Cell(f"{i.dtype} {list(i.shape or ())}")))
-        for i in graph.inputs
-    ] + [Row((Cell(o.name or "None"), Cell(f"result: {o.role}"), Cell(o.target), Cell(o.dtype))) for o in graph.outputs]
+        Row((Cell(i.name), Cell(i.role), Cell(i.target), Cell(_type(i.dtype, i.shape)))) for i in graph.inputs
+    ] + [
+        Row(
+            (
+                Cell(o.name or "None", f"joint-{o.name}"),
+                Cell(f"result: {o.role}"),
+                Cell(o.target),
+                Cell(_type(o.dtype, o.shape)),
+            )
+        )
+        for o in graph.outputs
+    ]
     columns = ("node", "call", "result", "line", "differentiates")
     blocks: list[Table | Listing] = [
         Table("What goes in and comes out", ("name", "role", "of", "type"), signature),
         Table("Forward", columns[:4], there),
         Table("Backward", columns, back),
     ]
-    numbers = f"{len(there)} calls forward, {len(back)} backward, {sum(n in tied for n in calls)} of them tied"
+    numbers = (
+        f"{count(len(there), 'call')} forward, {len(back):,} backward, {sum(n in tied for n in calls):,} of them tied"
+    )
     about = (
         "AOTAutograd traces the forward pass together with what autograd does for its backward pass, into one graph of "
         "ATen ops without state. A backward node is tied to the forward node that it differentiates."
@@ -242,44 +203,38 @@ def _joint(model: _Model) -> Stage:
     return Stage("joint", "The joint graph", about, numbers, blocks)
 
 
-def _tie(node: torch.fx.Node) -> str:
-    return f"t-{node.name}"
+def _node_link(node: torch.fx.Node | None, stage: str) -> Cell:
+    return Cell("") if node is None else Cell(node.name, f"{stage}-{node.name}")
 
 
-def _node_row(node: torch.fx.Node, stage: str, tied: str = "", tie: str = "") -> Row:
+def _node_row(node: torch.fx.Node, stage: str, keys: tuple[str, ...], *more: Cell) -> Row:
     name, result, call = describe_node(node)
-    cells = [Cell(name), Cell(call), Cell(result), Cell(_line(node))]
-    if tied:
-        cells.append(Cell(tied, f"{stage}-{tied}"))
-    return Row(tuple(cells), f"{stage}-{name}", tie)
+    return Row((Cell(name), Cell(call), Cell(result), _line(node), *more), f"{stage}-{name}", keys)
 
 
 def _decomposed(model: _Model) -> Stage:
     before, after = model.joint("none"), model.joint("core_aten")
+    forward = forward_nodes(before), forward_nodes(after)
+    calls = calls_of(before.module.graph), calls_of(after.module.graph)
+    keys = {n: model.keys.joint(n) for n in calls[0]}, model.keys.others(calls[1])
 
-    def groups(graph: CapturedGraph) -> dict[tuple[Any, bool], list[str]]:
-        forward = forward_nodes(graph)
-        found: dict[tuple[Any, bool], list[str]] = defaultdict(list)
-        calls = _calls(graph.module.graph)
-        # Autograd's numbers go on from one capture to the next.
-        first = min((n.meta["seq_nr"] for n in calls if n.meta.get("seq_nr") is not None), default=0)
-        for node in calls:
-            number = node.meta.get("seq_nr")
+    def groups(which: int) -> dict[tuple[str, bool], list[str]]:
+        found: dict[tuple[str, bool], list[str]] = defaultdict(list)
+        for node in calls[which]:
             name = str(node.target).removeprefix("aten.").removesuffix(".default")
-            found[None if number is None else number - first, node in forward].append(name)
+            found[keys[which].get(node, ""), node in forward[which]].append(name)
         return found
 
-    old, new = groups(before), groups(after)
-    became: dict[tuple[str, ...], Counter[tuple[str, ...]]] = defaultdict(Counter)
+    old, new = groups(0), groups(1)
+    became: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
     for key, ops in old.items():
-        became[tuple(ops)][tuple(new.get(key, ()))] += 1
+        became[tuple(ops), tuple(new.get(key, ()))].append(key[0])
     rows = []
-    for was, results in became.items():
-        for result, count in results.items():
-            if Counter(was) != Counter(result):
-                texts = (", ".join(_times(was)), ", ".join(_times(result)) or "nothing", str(count))
-                rows.append(Row(tuple(map(Cell, texts))))
-    numbers = f"{_counted(_calls(before.module.graph))} became {_counted(_calls(after.module.graph))}"
+    for number, ((was, result), where) in enumerate(became.items()):
+        if Counter(was) != Counter(result):
+            texts = (", ".join(_times(was)), ", ".join(_times(result)) or "nothing", str(len(where)))
+            rows.append(Row(tuple(map(Cell, texts)), f"decomposed-{number}", tuple(dict.fromkeys(where))))
+    numbers = f"{_counted(calls[0])} became {_counted(calls[1])}"
     about = (
         "Composite ops are taken apart into core ATen, so that the importer needs few converters and fusion sees "
         "through. A row is what one operation of the model, or its backward, was and became."
@@ -298,28 +253,42 @@ def _times(ops: Iterable[str]) -> list[str]:
 
 
 def _partition(model: _Model) -> Stage:
-    pair = model.pair()
-    forward = [g for g in pair if g.kind is not GraphKind.BACKWARD]
-    backward = [g for g in pair if g.kind is GraphKind.BACKWARD]
+    backward = [g for g in model.pair if g.kind is GraphKind.BACKWARD]
+    forward = [g for g in model.pair if g not in backward]
     saved = [
-        Row((Cell(o.name or "", f"partition-{o.name}"), Cell(o.dtype), Cell(str(list(o.shape or ())))))
+        Row((Cell(o.name or "", f"{g.kind}-{o.name}"), Cell(_type(o.dtype, o.shape))))
         for g in forward
         for o in g.outputs
         if o.role is OutputRole.SAVED
     ]
-    there = {n.name for g in forward for n in _calls(g.module.graph)}
-    again = [n for g in backward for n in _calls(g.module.graph) if n.name in there]
-    blocks: list[Table | Listing] = [
-        Table("Saved for the backward graph", ("node", "dtype", "size"), saved),
-        Table("Computed again there", ("node", "call", "result", "line"), [_node_row(n, "again") for n in again]),
+    there = {n.name for g in forward for n in calls_of(g.module.graph)}
+    again = [
+        Row((_node_link(n, g.kind), *map(Cell, reversed(describe_node(n)[1:])), _line(n)))
+        for g in backward
+        for n in calls_of(g.module.graph)
+        if n.name in there
     ]
-    for graph in pair:
-        rows = [
-            _node_row(n, "partition" if graph in forward else "backward", "", _tie(n))
-            for n in _calls(graph.module.graph)
-        ]
-        blocks.append(Table(f"The {graph.kind} graph", ("node", "call", "result", "line"), rows))
-    numbers = f"{len(saved)} values saved, {len(again)} nodes computed again"
+    blocks: list[Table | Listing] = [
+        Table("Saved for the backward graph", ("node", "type"), saved),
+        Table("Computed again there", ("node", "call", "result", "line"), again),
+    ]
+    starts = {
+        key: Cell(name, f"{g.kind}-{name}") for g in forward for name, key in reversed(model.pair_keys[g.kind].items())
+    }
+    for graph, kernels, translation in zip(model.pair, model.kernels, model.translations, strict=True):
+        kinds = {report.node: report.kind for report in translation.nodes}
+        runs = _inverted(kernels)
+        keys = model.pair_keys[graph.kind]
+        rows = []
+        for n in calls_of(graph.module.graph):
+            computing = listed([Cell(k, f"kernel-{graph.kind}-{k}") for k in runs.get(n.name, ())])
+            more = [Cell(kinds.get(n.name, "")), computing]
+            if graph in backward:
+                more.append(starts.get(keys.get(n.name, ""), Cell("")))
+            rows.append(_node_row(n, graph.kind, model.ties_of(graph, [n.name]), *more))
+        columns = ("node", "call", "result", "line", "runs as", "kernel", "differentiates")
+        blocks.append(Table(f"The {graph.kind} graph", columns if graph in backward else columns[:6], rows))
+    numbers = f"{count(len(saved), 'value')} saved, {count(len(again), 'node')} computed again"
     about = (
         "A minimum cut divides the joint graph in two: what is cheap to compute again from what is saved anyway is not "
         "saved. These graphs are what torch.compile hands to the backend."
@@ -327,57 +296,64 @@ def _partition(model: _Model) -> Stage:
     return Stage("partition", "Forward and backward", about, numbers, blocks)
 
 
+def _inverted(kernels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for kernel, nodes in kernels.items():
+        for node in nodes:
+            found[node].append(kernel)
+    return found
+
+
 # ---- TVM ----
 
 
 def _relax(model: _Model) -> Stage:
     blocks: list[Table | Listing] = []
-    kernels = 0
-    for graph, trace in model.compiled():
-        kernels += len(trace.kernels)
+    for graph, trace, translation, kernels in zip(
+        model.pair, model.traces, model.translations, model.kernels, strict=True
+    ):
+        code = {kernel: f"kernel-{graph.kind}-{kernel}" for kernel in kernels}
+        nodes = {k: f"{graph.kind}-{next(iter(of))}" for k, of in translation.kernels.items() if len(of) == 1}
         for number, (name, text) in enumerate(trace.mains):
-            blocks.append(Listing(f"{graph.kind}: {name}", text, folded=number > 0))
+            calls = code if number else nodes
+            blocks.append(Listing(f"{graph.kind}: {name}", text, folded=number > 0, calls=calls))
     about = (
         "The importer writes each ATen call as a tensor expression of its own and a call of it. Shown is the function "
         "that calls the kernels, as it was translated and after each pass that changed it."
     )
-    return Stage("relax", "Relax", about, f"{len(blocks)} listings, {kernels} kernels in the end", blocks)
+    numbers = f"{count(len(blocks), 'listing')}, {count(sum(map(len, model.kernels)), 'kernel')} in the end"
+    return Stage("relax", "Relax", about, numbers, blocks)
 
 
 def _fusion(model: _Model) -> Stage:
-    from relaxgrad.bridge.samples.groups import fused_groups
-
     rows = []
-    for graph, _ in model.compiled():
-        for kernel, members in fused_groups(graph):
-            names = ", ".join(n.name for n in members)
-            rows.append(
-                Row(
-                    (
-                        Cell(kernel, f"kernel-{graph.kind}-{kernel}"),
-                        Cell(graph.kind),
-                        Cell(str(len(members))),
-                        Cell(names),
-                    )
-                )
+    for graph, trace in zip(model.pair, model.traces, strict=True):
+        for kernel, members in trace.groups.items():
+            cells = (
+                Cell(kernel, f"kernel-{graph.kind}-{kernel}"),
+                Cell(graph.kind),
+                Cell(str(len(members))),
+                listed([Cell(name, f"{graph.kind}-{name}") for name in members]),
             )
+            rows.append(Row(cells, f"fusion-{graph.kind}-{kernel}", model.ties_of(graph, members)))
     about = "Element-wise work and the index computations of views are computed inside of the kernel that reads them."
-    return Stage("fusion", "What fuses into one kernel", about, f"{len(rows)} fused kernels", [
-        Table("Groups", ("kernel", "graph", "nodes", "which"), rows)
-    ])  # fmt: skip
+    numbers = count(len(rows), "fused kernel")
+    table = Table("Groups", ("kernel", "graph", "nodes", "which"), rows)
+    return Stage("fusion", "What fuses into one kernel", about, numbers, [table])
 
 
 def _kernels(model: _Model) -> Stage:
     blocks: list[Table | Listing] = []
-    seconds = 0.0
-    for graph, trace in model.compiled():
-        seconds += trace.seconds
+    for graph, trace, nodes in zip(model.pair, model.traces, model.kernels, strict=True):
         for kernel in trace.kernels:
             title = f"{graph.kind}: {kernel.name} ({kernel.kind})"
-            blocks.append(Listing(f"{title}, TIR", kernel.tir, f"kernel-{graph.kind}-{kernel.name}", folded=True))
+            id_, keys = f"kernel-{graph.kind}-{kernel.name}", model.ties_of(graph, nodes.get(kernel.name, ()))
+            blocks.append(Listing(f"{title}, TIR", kernel.tir, id_, folded=True, ties=keys))
             if kernel.llvm:
                 blocks.append(Listing(f"{title}, LLVM IR", kernel.llvm, folded=True))
     about = (
         "Each kernel as it was scheduled, and what LLVM made of it. A library kernel calls the BLAS; it has no loops."
     )
-    return Stage("kernels", "Kernels", about, f"{len(blocks)} listings; passes and code took {seconds:.1f} s", blocks)
+    seconds = sum(trace.seconds for trace in model.traces)
+    numbers = f"{count(len(blocks), 'listing')}; passes and code took {seconds:.1f} s"
+    return Stage("kernels", "Kernels", about, numbers, blocks)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import importlib.resources
-import os
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from relaxgrad.benchmarks.names import INDUCTOR, RELAXGRAD
 from relaxgrad.benchmarks.record import geometric_mean
 
+from ..source_lines import Near
 from .charts import KINDS, coverage, css_of, speeds, starts
 from .schema import Answer, Finding, Model, Report
 
 BLOCKERS = ("operators", "dynamic shapes", "in-place and optimizer state")
 MANY = 6  # places of a finding that are shown unfolded
 _FOLDER = "templates"
-_PATH = re.compile(r"(/[^\n:]+):\d+")  # an absolute path and a line, at the start of a source line
-_SITE = "/site-packages/"
 _SHORT = {Answer.YES: "yes", Answer.PARTLY: "partly", Answer.NO: "no"}
 _RANKS = {answer: rank for rank, answer in enumerate(_SHORT)}
 _UNSOLVED = ("blocks", "worked around")
@@ -59,7 +56,7 @@ def html(report: Report) -> str:
         "rank": _RANKS.__getitem__,
         "words": _words,
         "day": lambda created: created.replace("T", " ")[:16],
-        "near": _Near(report.models),
+        "near": Near(_sources(report.models)),
     }
     names = list(dict.fromkeys(name for model in report.models for name in model.contenders))
     return environment.from_string(text["report.html.j2"]).render(
@@ -81,21 +78,10 @@ def html(report: Report) -> str:
     )
 
 
-class _Near:
-    """Shortens the paths of source lines: to below site-packages, or to below the folder that all others share."""
-
-    def __init__(self, models: Sequence[Model]):
-        sources = [source for m in models for op in m.ops for source in op.sources]
-        sources += [place.where for m in models for f in m.findings for place in f.evidence]
-        folders = {os.path.dirname(match[1]) for s in sources if (match := _PATH.match(s)) and _SITE not in match[1]}
-        self.shared = os.path.commonpath(folders).rstrip("/") + "/" if folders else ""
-
-    def __call__(self, source: str) -> str:
-        match = _PATH.match(source)
-        if match is None:
-            return source
-        below = match[1].rpartition(_SITE)[2].removeprefix(self.shared)
-        return below + source[match.end(1) :]
+def _sources(models: Sequence[Model]) -> Iterator[str]:
+    for model in models:
+        yield from (source for op in model.ops for source in op.sources)
+        yield from (place.where for finding in model.findings for place in finding.evidence)
 
 
 def _anchor(name: str) -> str:

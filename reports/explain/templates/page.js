@@ -1,23 +1,70 @@
 "use strict";
-// Rows with the same tie belong together: a forward operation, what differentiates it, and what became of both.
+// What shares a key belongs together: a forward operation, what differentiates it, and what became of both.
 const tied = new Map();
-for (const row of document.querySelectorAll("tr[data-tie]")) {
-  if (!tied.has(row.dataset.tie)) tied.set(row.dataset.tie, []);
-  tied.get(row.dataset.tie).push(row);
-}
-const light = (row, on) => {
-  for (const other of tied.get(row.dataset.tie) || []) other.classList.toggle("lit", on);
-};
-for (const rows of tied.values()) {
-  for (const row of rows) {
-    row.addEventListener("mouseenter", () => light(row, true));
-    row.addEventListener("mouseleave", () => light(row, false));
+const keysOf = (part) => part.dataset.tie.split(" ");
+for (const part of document.querySelectorAll("[data-tie]")) {
+  for (const key of keysOf(part)) {
+    if (!tied.has(key)) tied.set(key, new Set());
+    tied.get(key).add(part);
   }
 }
-// A link into a folded listing opens it.
-const open = () => {
-  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target && target.tagName === "DETAILS") target.open = true;
+const together = (part) => new Set(keysOf(part).flatMap((key) => [...tied.get(key)]));
+let lit = new Set(), kept = new Set();
+const light = (parts) => {
+  for (const part of lit) if (!kept.has(part)) part.classList.remove("lit");
+  lit = parts;
+  for (const part of lit) part.classList.add("lit");
 };
-window.addEventListener("hashchange", open);
-open();
+const partOf = (target) => target instanceof Element && target.closest("[data-tie]");
+document.addEventListener("mouseover", (event) => {
+  const part = partOf(event.target);
+  light(part ? together(part) : new Set());
+});
+// A click keeps the light on, and says where it shines.
+const where = document.getElementById("where");
+const nameOf = (part) =>
+  (part.tagName === "TR" ? part.cells[0] : part.querySelector("summary") || part).textContent.trim();
+const keep = (part) => {
+  for (const other of kept) other.classList.remove("lit", "kept");
+  kept = part ? together(part) : new Set();
+  where.hidden = kept.size === 0;
+  if (!part) return;
+  for (const other of kept) other.classList.add("lit");
+  part.classList.add("kept");
+  const list = document.createElement("dl");
+  for (const section of document.querySelectorAll("section")) {
+    const here = [...kept].filter((other) => section.contains(other) && other.id);
+    if (!here.length) continue;
+    const stage = document.createElement("dt");
+    stage.textContent = section.dataset.stage;
+    const places = document.createElement("dd");
+    for (const other of here) {
+      const link = document.createElement("a");
+      link.href = `#${encodeURIComponent(other.id)}`;
+      link.textContent = nameOf(other);
+      places.append(link, " ");
+    }
+    list.append(stage, places);
+  }
+  where.lastElementChild.replaceChildren(list);
+};
+where.querySelector("button").addEventListener("click", () => keep(null));
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") keep(null);
+});
+// A link into what is folded opens it first.
+const open = (hash) => {
+  const target = hash.length > 1 && document.getElementById(decodeURIComponent(hash.slice(1)));
+  for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+};
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='#']");
+  if (link) {
+    open(link.hash);
+    return;
+  }
+  const part = partOf(event.target);
+  if (part && part.tagName !== "DETAILS" && String(getSelection()) === "") keep(part);
+});
+window.addEventListener("hashchange", () => open(location.hash));
+open(location.hash);

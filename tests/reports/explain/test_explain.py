@@ -12,8 +12,10 @@ from relaxgrad.bridge.errors import UserError
 from relaxgrad.cli.main import main
 from relaxgrad.coverage.models import load_problem
 from relaxgrad.coverage.problem import Problem
+from relaxgrad.reports.explain.blocks import Listing, Stage, Table, calls_in, count
 from relaxgrad.reports.explain.page import page, plain
-from relaxgrad.reports.explain.stages import NAMES, Listing, Stage, Table, forward_nodes, stages, ties
+from relaxgrad.reports.explain.stages import NAMES, stages
+from relaxgrad.reports.explain.ties import Keys, calls_of, forward_nodes, ties
 from tests.reports.html_page import needs_nothing_from_elsewhere, page_of
 
 
@@ -65,6 +67,47 @@ def test_gradients_that_are_added_up_are_tied_too() -> None:
     assert set(backward) == set(tied)
 
 
+@pytest.mark.parametrize("model", ["cnn-bn", "gpt2"])
+def test_what_autograd_leaves_out_is_not_what_a_backward_node_differentiates(model: str) -> None:
+    """Counters and masks have the number of the operation before them: the gradient is of that operation."""
+    from relaxgrad.bridge.capture import capture_joint
+
+    problem = load_problem(model)
+    loss = problem.loss if problem.compile_loss else None
+    graph = capture_joint(problem.module, problem.args, problem.kwargs, loss=loss, decompose="none")
+    found = {(str(node.target), str(of.target)) for node, of in ties(graph).items() if "backward" in str(node.target)}
+    expected = {
+        "cnn-bn": ("aten.convolution_backward.default", "aten.convolution.default"),
+        "gpt2": ("aten.embedding_dense_backward.default", "aten.embedding.default"),
+    }[model]
+    assert {pair for pair in found if pair[0] == expected[0]} == {expected}
+
+
+def test_a_node_has_the_same_key_in_every_capture_of_a_model() -> None:
+    from relaxgrad.bridge.capture import capture_joint, capture_pair
+
+    def model() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)), (torch.randn(5, 3),)
+
+    joint = capture_joint(*model(), decompose="none")
+    keys = Keys(joint)
+    pair = capture_pair(*model())
+    nodes = [node for graph in pair for node in calls_of(graph.module.graph)]
+    found = keys.others(nodes)
+    by_op = {str(node.target): keys.joint(node) for node in calls_of(joint.module.graph)}
+    for node, key in found.items():
+        if str(node.target) in ("aten.tanh.default", "aten.native_batch_norm.default"):
+            assert key == by_op[str(node.target)]
+    tanh = by_op["aten.tanh.default"]
+    assert tanh == by_op["aten.tanh_backward.default"]
+    backward = set(calls_of(pair[-1].module.graph))
+    assert [n for n, key in found.items() if key == tanh and n in backward]
+    # a capture that lacks the first operations is laid beside the joint graph where its ops meet
+    later = [node for node in nodes if found.get(node) not in (found[nodes[0]], None)]
+    assert keys.others(later) == {node: found[node] for node in later}
+
+
 def test_the_other_stages_of_the_seed_example(found: dict[str, Stage]) -> None:
     assert list(found) == list(NAMES)
     assert "torch.relu(x @ self.w + self.b)" in listing(found["source"], "relaxgrad.coverage.zoo").text
@@ -96,11 +139,24 @@ def test_the_page(found: dict[str, Stage]) -> None:
     hostile = "<script>alert(1)</script>"
     text = page(hostile, list(found.values()))
     parsed = page_of(text)
+    joint = table(found["joint"], "Forward").rows
+    line = joint[0].cells[3].link.removeprefix("line-")
     assert needs_nothing_from_elsewhere(parsed)
     assert "#joint-relu" in parsed.links
     assert "#kernel-forward-fused_add_relu" in parsed.links
     assert hostile not in text
     assert text.count('data-tie="t-relu"') >= 4
+    assert parsed.links.count(f"#line-{line}") > 10
+    for expected in ("#forward-relu", "#backward-where", "#kernel-backward-fused_scalar_tensor_where"):
+        assert expected in parsed.links
+
+
+def test_calls_in_printed_relax_are_told_from_what_looks_like_them() -> None:
+    text = """def main(x: R.Tensor((4,), dtype="float32")):
+    mm1 = R.call_tir(mm, (x, x), out_ty=R.Tensor((4, 4), dtype="float32"))
+    fused_add_relu(mm1, R.builtin.alloc_tensor(x))"""
+    assert calls_in(text) - {"main", "def"} == {"mm", "fused_add_relu"}
+    assert (count(1, "class", "classes"), count(1200, "node")) == ("1 class", "1,200 nodes")
 
 
 def test_the_terminal_prints_a_stage(found: dict[str, Stage]) -> None:

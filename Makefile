@@ -9,12 +9,13 @@ WORKERS ?= 2
 STEPS ?= 20
 JSON ?= out.json
 AUDIT ?= out
+REPORT ?= out
 
 VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := bridge coverage benchmarks reports cli
 
-.PHONY: test test-slow train audit bench upstream readme lint types format clean
+.PHONY: test test-slow train audit bench upstream readme picture lint types format clean
 
 test: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -44,6 +45,10 @@ readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.bench_page
 	$(BIN)/python -m relaxgrad.reports.walk_page
 	$(BIN)/python -m relaxgrad.reports.readme
+
+# The picture of the READMEs, of a report: first `relaxgrad report -o $(REPORT)`. Needs a Chromium on the PATH.
+picture: $(VENV)/ready-dev
+	$(BIN)/python -m relaxgrad.reports.picture $(REPORT)/report.html -o docs/pictures/report.png
 
 lint: $(VENV)/ready-dev
 	$(BIN)/ruff check .

@@ -229,11 +229,11 @@ def _decomposed(model: _Model) -> Stage:
     became: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
     for key, ops in old.items():
         became[tuple(ops), tuple(new.get(key, ()))].append(key[0])
-    rows = []
-    for number, ((was, result), where) in enumerate(became.items()):
+    rows: list[Row] = []
+    for (was, result), where in became.items():
         if Counter(was) != Counter(result):
             texts = (", ".join(_times(was)), ", ".join(_times(result)) or "nothing", str(len(where)))
-            rows.append(Row(tuple(map(Cell, texts)), f"decomposed-{number}", tuple(dict.fromkeys(where))))
+            rows.append(Row(tuple(map(Cell, texts)), f"decomposed-{len(rows)}", tuple(dict.fromkeys(where))))
     numbers = f"{_counted(calls[0])} became {_counted(calls[1])}"
     about = (
         "Composite ops are taken apart into core ATen, so that the importer needs few converters and fusion sees "

@@ -63,7 +63,7 @@ def html(report: Report) -> str:
         report=report,
         css=text["report.css"],
         js=text["report.js"],
-        kinds=KINDS,
+        kinds=[k for k in KINDS if k != "unsupported" or any(m.calls.get(k) for m in report.models)],
         blockers=BLOCKERS,
         many=MANY,
         levels={m.name: {f.blocker: f for f in m.findings} for m in report.models},

@@ -16,6 +16,8 @@ from collections.abc import Iterable
 import torch
 import torch.fx
 
+from relaxgrad.bridge.capture import source_of
+from relaxgrad.bridge.kinds import SourceLine
 from relaxgrad.bridge.schemas import CapturedGraph, OutputRole
 
 SLACK = 4  # operations that one capture of a model may have at its start and another lacks
@@ -86,16 +88,28 @@ def ties(graph: CapturedGraph) -> dict[torch.fx.Node, torch.fx.Node]:
 
 
 class Keys:
-    """The keys of nodes of any capture of a model, named after the forward nodes of its joint graph."""
+    """The keys of nodes of any capture of a model, named after the forward nodes of its joint graph.
+
+    Nodes share a key when they have the same number and come from the same line: so what autograd does not
+    differentiate is told from the operation before it.
+    """
 
     def __init__(self, joint: CapturedGraph):
         forward = forward_nodes(joint)
+        there = [n for n in calls_of(joint.module.graph) if n in forward]
         self._tied = ties(joint)
-        self._numbers = by_number(n for n in calls_of(joint.module.graph) if n in forward)
+        self._numbers = by_number(there)
+        self._lines: dict[tuple[int, SourceLine | None], torch.fx.Node] = {}
+        self._first = first_number(there)
+        for node in there:
+            if (number := number_of(node)) is not None:
+                self._lines.setdefault((number - self._first, source_of(node)), node)
 
     def joint(self, node: torch.fx.Node) -> str:
         """The key of a node of the joint graph that the keys are named after."""
-        return f"t-{self._tied.get(node, node).name}"
+        node = self._tied.get(node, node)
+        number = number_of(node)
+        return f"t-{node.name}" if number is None else f"t-{(self._meets(node, number - self._first) or node).name}"
 
     def others(self, nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, str]:
         """The keys of the nodes of another capture, but for those that belong nowhere.
@@ -107,8 +121,12 @@ class Keys:
         start = min((number for _, number in numbered), default=0)
 
         def met(first: int) -> tuple[int, int]:
-            pairs = ((node, self._numbers.get(number - first)) for node, number in numbered)
+            pairs = ((node, self._meets(node, number - first)) for node, number in numbered)
             return sum(b is not None and a.target is b.target for a, b in pairs), -abs(first - start)
 
         first = max(range(start - SLACK, start + SLACK + 1), key=met)
-        return {n: f"t-{self._numbers[q - first].name}" for n, q in numbered if q - first in self._numbers}
+        return {n: f"t-{tied.name}" for n, q in numbered if (tied := self._meets(n, q - first)) is not None}
+
+    def _meets(self, node: torch.fx.Node, number: int) -> torch.fx.Node | None:
+        """The forward node of a number, counted from the first, and of the node's line if there is one."""
+        return self._lines.get((number, source_of(node))) or self._numbers.get(number)

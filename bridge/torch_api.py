@@ -456,12 +456,17 @@ def fake_mode_of(module: torch.fx.GraphModule) -> Any:
     return contextlib.nullcontext()
 
 
-def propagate_fakes(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+def propagate_fakes(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], check: Callable[[torch.fx.Node, Any], None]
+) -> None:
     """Gives every node of a graph the FakeTensor (or number) of its result as `meta["val"]`; computes nothing.
 
-    Raises what the ops raise for arguments that they do not take.
+    `check` gets each node with that, before the next one. Raises what it raises, what the ops raise for arguments that
+    they do not take, and an error for an op without a rule for its shape: torch would run such a one on zeros.
     """
-    mode: FakeTensorMode = private("fake_tensor").FakeTensorMode(allow_non_fake_inputs=True)
+    mode: FakeTensorMode = private("fake_tensor").FakeTensorMode(
+        allow_non_fake_inputs=True, allow_fallback_kernels=False
+    )
 
     class Propagate(torch.fx.Interpreter):
         def run_node(self, n: torch.fx.Node) -> Any:
@@ -469,6 +474,7 @@ def propagate_fakes(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> None
             if n.op == "get_attr" and isinstance(result, torch.Tensor):
                 result = mode.from_tensor(result)
             n.meta["val"] = result
+            check(n, result)
             return result
 
     fakes = [mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]

@@ -15,7 +15,7 @@ from ..capture.show import render
 from ..capture.source import source_of
 from ..errors import UserError
 from ..files import write_whole
-from ..schemas import CapturedGraph
+from ..schemas import CapturedGraph, OutputRole
 from . import schema
 from .load import run, seeded
 
@@ -41,7 +41,9 @@ def save(captured: CapturedGraph, inputs: Sequence[Any], folder: Path, part: str
             raise UserError(f"a sample cannot hold the input {meaning.name}, a {type(value).__name__}")
         number = None if tensor is not None else value
         kept.append(
-            schema.Input(name=meaning.name, role=meaning.role, target=meaning.target, tensor=tensor, number=number)
+            schema.Input(
+                name=meaning.name, role=meaning.role, target=schema.plain(meaning.target), tensor=tensor, number=number
+            )
         )
     constants: dict[str, schema.Tensor] = {}
     found = (_node(captured.module, node, constants, tensors) for node in graph.nodes)
@@ -63,7 +65,7 @@ def save(captured: CapturedGraph, inputs: Sequence[Any], folder: Path, part: str
     given = tensors.as_read(kept)
     returned, written = run(captured.module, given, SEED)
     sample.outputs = [_output(o.role, o.target, v) for o, v in zip(captured.outputs, returned, strict=True)]
-    sample.written = {name: _output("mutation", name, value) for name, value in written.items()}
+    sample.written = {name: _output(OutputRole.MUTATION, name, value) for name, value in written.items()}
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / schema.TENSOR_FILE, bytes(tensors.bytes))
     write_whole(folder / schema.TEXT_FILE, render(captured).encode())
@@ -81,9 +83,12 @@ class _Tensors:
     def add(self, value: torch.Tensor, may_draw: bool) -> schema.Tensor:
         if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in _PLAIN:
             raise UserError(f"a sample cannot hold a {type(value).__name__} of layout {value.layout} on {value.device}")
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype not in schema.DTYPES:
+            raise UserError(f"a sample cannot hold a tensor of {dtype}")
         value = value.detach()
         size, stride = list(value.shape), list(value.stride())
-        spec = schema.Tensor(dtype=str(value.dtype).removeprefix("torch."), size=size, stride=stride)
+        spec = schema.Tensor(dtype=dtype, size=size, stride=stride)
         if may_draw and value.is_floating_point() and value.numel() * value.element_size() > STORED:
             spec.seed = len(self.made)
             self.made.append(seeded(spec))
@@ -118,7 +123,7 @@ def _node(
         return schema.Node(name=node.name, op="constant", target=node.name)
     args, kwargs = [schema.written(a) for a in node.args], {k: schema.written(v) for k, v in node.kwargs.items()}
     source = source_of(node)
-    where = "" if source is None else str(source)
+    where = "" if source is None else schema.plain(str(source))
     if node.target is operator.getitem:
         return schema.Node(name=node.name, op="item", target="getitem", args=args, source=where)
     if not isinstance(node.target, torch_api.OpOverload):
@@ -126,7 +131,8 @@ def _node(
     return schema.Node(name=node.name, op="call", target=str(node.target), args=args, kwargs=kwargs, source=where)
 
 
-def _output(role: str, target: str, value: Any) -> schema.Output:
+def _output(role: OutputRole, target: str, value: Any) -> schema.Output:
+    target = schema.plain(target)
     if not isinstance(value, torch.Tensor):
         return schema.Output(role=role, target=target, sha256=schema.digest(value))
     return schema.Output(

@@ -5,17 +5,54 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import unicodedata
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.fx
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ..errors import UserError
+from ..schemas import GraphKind, InputRole, OutputRole
 
 FORMAT = 1
 JSON_FILE, TENSOR_FILE, TEXT_FILE = "sample.json", "tensors.bin", "graph.txt"
+MOST = 100_000  # entries of a list: a graph of more nodes takes minutes to read
+
+_INTEGERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+_KINDS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
+_NAMED: dict[str, dict[str, Any]] = {
+    tag: {str(v).removeprefix("torch."): v for v in vars(torch).values() if isinstance(v, kind)}
+    for tag, kind in _KINDS.items()
+}
+#: The dtypes that tensors of a sample may have: whole bytes an element, and no scales beside them.
+DTYPES: dict[str, torch.dtype] = {
+    n: d for n, d in _NAMED["dtype"].items() if d.is_floating_point or d.is_complex or n in _INTEGERS
+}
+
+
+def plain(text: str) -> str:
+    """`text` without what a terminal takes for a command: controls, surrogates, changes of direction, line ends."""
+    return "".join("?" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") else c for c in text)
+
+
+def _is_plain(text: str) -> str:
+    if plain(text) != text:
+        raise ValueError("it holds characters that are not printed")
+    return text
+
+
+def _is_dtype(name: str) -> str:
+    if name not in DTYPES:
+        raise ValueError(f"{plain(name)[:80]!r} is no dtype of a sample")
+    return name
+
+
+Text = Annotated[str, Field(max_length=1 << 14), AfterValidator(_is_plain)]
+#: It becomes a name in Python source.
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class _Strict(BaseModel):
@@ -25,19 +62,19 @@ class _Strict(BaseModel):
 class Tensor(_Strict):
     """A tensor: its layout, and where its elements come from."""
 
-    dtype: str  # as "float32"
+    dtype: Annotated[str, AfterValidator(_is_dtype)]  # as "float32"
     size: list[int] = Field(max_length=64)
     stride: list[int] = Field(max_length=64)  # elements
     start: int | None = Field(default=None, ge=0)  # in tensors.bin, of the bytes from its first to its last element
-    seed: int | None = Field(default=None, ge=0)  # or drawn from this: normal numbers, or integers in [0, 2)
+    seed: Seed | None = None  # or drawn from this: normal numbers, or integers in [0, 2)
 
 
 class Input(_Strict):
     """A placeholder."""
 
-    name: str
-    role: str  # InputRole
-    target: str = ""  # what it is of, in the model
+    name: Identifier
+    role: InputRole
+    target: Text = ""  # what it is of, in the model
     tensor: Tensor | None = None
     number: int | float | bool | None = None
 
@@ -45,40 +82,40 @@ class Input(_Strict):
 class Output(_Strict):
     """What the graph returned when the sample was made. A number or None has no layout."""
 
-    role: str  # OutputRole
-    target: str = ""
-    dtype: str = ""
+    role: OutputRole
+    target: Text = ""
+    dtype: Text = ""
     size: list[int] = []
     stride: list[int] = []
-    sha256: str  # of dtype, size and the elements in row-major order; of the JSON of a number or None
+    sha256: Text  # of dtype, size and the elements in row-major order; of the JSON of a number or None
 
 
 class Node(_Strict):
     """A call of an op, the item of a result, or a constant of the graph."""
 
-    name: str
+    name: Identifier
     op: Literal["call", "item", "constant"]
-    target: str  # overload as "aten.mm.default"; name of a constant
+    target: Text  # overload as "aten.mm.default"; name of a constant
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    source: str = ""  # line of the model
+    source: Text = ""  # line of the model
 
 
 class Sample(_Strict):
     """The whole of sample.json but for its hash."""
 
     format: Literal[1] = 1
-    kind: str  # GraphKind
-    decompose: str
-    part: str = ""  # of which graph this is one fused kernel
-    torch: str  # that made it
-    seed: int  # of the generator, set before the graph runs
-    inputs: list[Input]
-    constants: dict[str, Tensor]
-    nodes: list[Node]
-    returned: list[Any]  # arguments of the output
-    outputs: list[Output]
-    written: dict[str, Output] = {}  # inputs that the graph writes to, by name: their new values
+    kind: GraphKind
+    decompose: Text
+    part: Text = ""  # of which graph this is one fused kernel
+    torch: Text  # that made it
+    seed: Seed  # of the generator, set before the graph runs
+    inputs: list[Input] = Field(max_length=MOST)
+    constants: dict[Identifier, Tensor]
+    nodes: list[Node] = Field(max_length=MOST)
+    returned: list[Any] = Field(max_length=MOST)  # arguments of the output
+    outputs: list[Output] = Field(max_length=MOST)
+    written: dict[Identifier, Output] = {}  # inputs that the graph writes to, by name: their new values
     tensor_bytes: int = Field(ge=0)  # of tensors.bin
 
     def text(self, tensors: bytes) -> str:
@@ -93,12 +130,6 @@ class Sample(_Strict):
 
 
 # ---- values as JSON ----
-
-_TORCH = {
-    "dtype": (torch.dtype, lambda v: str(v).removeprefix("torch.")),
-    "layout": (torch.layout, lambda v: str(v).removeprefix("torch.")),
-    "memory_format": (torch.memory_format, lambda v: str(v).removeprefix("torch.")),
-}
 
 
 def written(value: Any) -> Any:
@@ -115,9 +146,8 @@ def written(value: Any) -> Any:
         return [written(v) for v in value]
     if isinstance(value, tuple):
         return {"tuple": [written(v) for v in value]}
-    for tag, (kind, name) in _TORCH.items():
-        if isinstance(value, kind):
-            return {tag: name(value)}
+    if isinstance(value, tuple(_KINDS.values())):
+        return {type(value).__name__: str(value).removeprefix("torch.")}
     if isinstance(value, torch.device) and value.type == "cpu":
         return {"device": "cpu"}
     what = "symbolic size" if isinstance(value, torch.SymInt | torch.SymFloat) else type(value).__name__
@@ -140,10 +170,8 @@ def read(value: Any, nodes: Callable[[str], Any]) -> Any:
             return float.fromhex(held)
         if tag == "device" and held == "cpu":
             return torch.device("cpu")
-        if tag in _TORCH:
-            found = getattr(torch, str(held), None)
-            if isinstance(found, _TORCH[tag][0]):
-                return found
+        if tag in _NAMED and isinstance(held, str) and held in _NAMED[tag]:
+            return _NAMED[tag][held]
     raise ValueError(f"no argument is written as {str(value)[:80]}")
 
 

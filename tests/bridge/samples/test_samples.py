@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from relaxgrad.bridge import samples
 from relaxgrad.bridge.capture import capture_joint, capture_pair
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.samples.groups import fused_groups, group_graph, values_of
+from relaxgrad.bridge.samples.load import LARGEST_JSON
 from relaxgrad.bridge.samples.schema import JSON_FILE, TENSOR_FILE, Sample, digest, read, written
 from relaxgrad.bridge.samples.values import at_path, joint_inputs
 from relaxgrad.bridge.schemas import CapturedGraph
@@ -108,6 +110,16 @@ def test_large_inputs_are_drawn_again(tmp_path: Path) -> None:
     sample = samples.save(graph, joint_inputs(graph, model, (torch.randn(2, 1500),), {}), tmp_path)
     assert [i.tensor.seed is not None for i in sample.inputs if i.tensor] == [True, False, False, False]
     assert (tmp_path / TENSOR_FILE).stat().st_size < 100_000
+    assert equal(tmp_path)
+
+
+def test_a_source_line_with_a_tab_is_kept_without_it(tmp_path: Path) -> None:
+    graph = capture_joint(nn.Linear(3, 2), (torch.randn(2, 3),))
+    for node in graph.module.graph.nodes:
+        node.stack_trace = 'File "/home/model.py", line 3, in forward\n    return\tself.linear(x)\n'
+    inputs = joint_inputs(graph, nn.Linear(3, 2), (torch.randn(2, 3),), {})
+    sample = samples.save(graph, inputs, tmp_path)
+    assert any("return?self.linear" in node.source for node in sample.nodes)
     assert equal(tmp_path)
 
 
@@ -214,13 +226,125 @@ def test_a_path_is_no_key_of_a_sample(path: str, folder: Path) -> None:
     assert "inputs.0.tensor.file: Extra inputs are not permitted" in refused(folder)
 
 
+def call(target: str, *args: Any, name: str = "new", **kwargs: Any) -> dict[str, Any]:
+    """A node as JSON."""
+    return {"name": name, "op": "call", "target": target, "args": list(args), "kwargs": kwargs}
+
+
+def insert(*nodes: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    return lambda body: body["nodes"].__setitem__(slice(0, 0), nodes)
+
+
+WEIGHT = {"node": "primals_1"}
+
+
 @pytest.mark.parametrize(
-    "target",
-    ["os.system", "aten.from_file.default", "builtins.eval.x", "torch.load.default", "aten.mm", "aten.__class__.mro"],
+    ("node", "reason"),
+    [
+        (call("os.system", "id"), "is no op that a sample may call"),
+        (call("builtins.eval.x", "1"), "is no op that a sample may call"),
+        (call("torch.load.default", "x"), "is no op that a sample may call"),
+        (call("aten.mm"), "is no op that a sample may call"),
+        (call("aten.__class__.mro"), "is no op that a sample may call"),
+        (call("aten.from_file.default", "/etc/passwd"), "reads a file"),
+        (call("aten.from_file.out", "/etc/passwd", out=WEIGHT), "writes into an argument"),
+        (call("aten.add_.Tensor", WEIGHT, 1), "writes into an argument"),
+        (call("aten.set_.default", WEIGHT), "writes into an argument"),
+        (call("aten.resize_.default", WEIGHT, [1 << 20]), "writes into an argument"),
+        (call("aten._print.default", "printed by a sample"), "returns something else than tensors"),
+        (call("aten.item.default", WEIGHT), "returns something else than tensors"),
+        (call("aten.size.default", WEIGHT), "returns something else than tensors"),
+        (call("aten.geqrf.default", WEIGHT), "its graph cannot run"),  # torch would run it on zeros to know its shape
+        (call("aten.to_sparse.default", WEIGHT), "its graph cannot run"),
+        (call("aten.as_strided.default", WEIGHT, [1000], [1], 0), "reads past the end of its memory"),
+        (call("aten.as_strided.default", WEIGHT, [2], [1], 5), "reads past the end of its memory"),
+        (call("aten.mul.Tensor", WEIGHT, "text"), "its graph cannot run"),
+        ({"name": "new", "op": "item", "target": "getitem", "args": [WEIGHT, "key"]}, "an item is asked of"),
+        ({"name": "new", "op": "item", "target": "getitem", "args": [[1, 2], 0]}, "an item is asked of"),
+        ({"name": "new", "op": "constant", "target": "absent"}, "absent"),
+    ],
+    ids=lambda value: str(value.get("target", "")) if isinstance(value, dict) else "",
 )
-def test_only_ops_of_aten_are_called(target: str, folder: Path) -> None:
-    rewritten(folder, lambda body: body["nodes"][0].update(target=target))
-    assert "is no op that a sample may call" in refused(folder) or "has no op" in refused(folder)
+def test_only_ops_that_compute_are_called(
+    node: dict[str, Any], reason: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rewritten(folder, insert(node))
+    assert reason in refused(folder)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_graph_writes_to_its_inputs_alone(folder: Path) -> None:
+    copy = call("aten.copy_.default", {"node": "other"}, WEIGHT)
+    rewritten(folder, insert(call("aten.neg.default", WEIGHT, name="other"), copy))
+    assert "a sample may only copy_ into its inputs" in refused(folder)
+
+
+@pytest.mark.parametrize("key", ["other = 1)\n    import os; os.mkdir('harm')\n    (x", "x", "__import__('os')"])
+def test_an_argument_is_no_source_code(key: str, folder: Path) -> None:
+    rewritten(folder, insert(call("aten.mul.Tensor", WEIGHT, **{key: 1})))
+    assert "aten.mul.Tensor has no argument" in refused(folder)
+
+
+@pytest.mark.parametrize("name", ["a b", "a=1", "x\ny", "é", "lambda", "None", "1a", "", "a" * 300, "primals_1"])
+def test_a_name_is_no_source_code(name: str, folder: Path) -> None:
+    rewritten(folder, insert(call("aten.neg.default", WEIGHT, name=name)))
+    refused(folder)
+
+
+@pytest.mark.parametrize("name", ["forward", "graph", "code", "training", "_parameters", "__class__"])
+def test_a_constant_takes_no_place_in_the_module(name: str, folder: Path) -> None:
+    def constant(body: dict[str, Any]) -> None:
+        body["constants"] = {name: {"dtype": "float32", "size": [1], "stride": [1], "seed": 1}}
+        body["nodes"].insert(0, {"name": name, "op": "constant", "target": name})
+
+    rewritten(folder, constant)
+    refused(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body.update({"\x1b[2Jkey": 1}),
+        lambda body: body["outputs"][0].update(target="\x1b]0;title\x07"),
+        lambda body: body["nodes"][0].update(target="aten.\x1b[31m.default"),
+        lambda body: body.update(part="first\nsecond"),
+        lambda body: body.update(torch="\u202ereversed"),
+        lambda body: body["inputs"][0].update(role="\ud800"),
+        lambda body: body["inputs"][0]["tensor"].update(dtype="\x1b[2J"),
+    ],
+)
+def test_a_sample_commands_no_terminal(change: Callable[[dict[str, Any]], None], folder: Path) -> None:
+    rewritten(folder, change)
+    assert refused(folder).isprintable()
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity", "1" + "0" * 5000])
+def test_numbers_that_json_has_not(number: str, folder: Path) -> None:
+    text = (folder / JSON_FILE).read_text()
+    (folder / JSON_FILE).write_text(text.replace('"args": [', f'"args": [{number},', 1))
+    assert "is no JSON" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda body: body["outputs"].pop(), "it has 3 outputs and its graph returns 4"),
+        (lambda body: body["returned"].append({"node": "later"}), "is read before it is there"),
+        (lambda body: (body["returned"].append("text"), body["outputs"].append(body["outputs"][0])), "it returns what"),
+        (lambda body: body.update(written={"primals_1": body["outputs"][0]}), "its graph writes to nothing"),
+        (lambda body: body.update(seed=1 << 80), "seed: "),
+        (lambda body: body["inputs"][0]["tensor"].update(dtype="qint8"), "no dtype of a sample"),
+        (lambda body: body["inputs"][0]["tensor"].update(dtype="load"), "no dtype of a sample"),
+        (lambda body: body["inputs"][0]["tensor"].update(dtype="bool"), "a bool is neither 0 nor 1"),
+        (lambda body: body["inputs"][0]["tensor"].update(start=60), "a tensor ends at byte"),
+        (lambda body: body["inputs"][0]["tensor"].update(size=[0, 1 << 80], stride=[1, 1]), "unpack"),
+        (lambda body: body["inputs"][0]["tensor"].update(size=[-1, 2]), "without a place"),
+        (lambda body: body["inputs"][0]["tensor"].update(size=[1 << 40], stride=[0]), "node primals_1 makes"),
+    ],
+)
+def test_what_does_not_fit_together(change: Callable[[dict[str, Any]], Any], reason: str, folder: Path) -> None:
+    rewritten(folder, lambda body: change(body) and None)
+    assert reason in refused(folder)
 
 
 def test_bombs_are_refused_before_they_take_memory(folder: Path) -> None:
@@ -240,6 +364,41 @@ def test_a_graph_that_makes_a_large_tensor_is_refused(folder: Path) -> None:
 
     rewritten(folder, large_result)
     assert "node huge makes" in refused(folder)
+
+
+def test_a_graph_that_holds_many_large_tensors_is_refused(folder: Path) -> None:
+    def many(body: dict[str, Any]) -> None:
+        for number in range(12):
+            body["nodes"].insert(0, call("aten.full.default", [1 << 28], 1.0, name=f"f{number}"))
+            body["returned"].append({"node": f"f{number}"})
+            body["outputs"].append(body["outputs"][0])
+
+    rewritten(folder, many)
+    assert "it holds 8,589" in refused(folder)
+
+
+def test_the_same_tensors_one_after_the_other_are_not(folder: Path) -> None:
+    nodes = [call("aten.full.default", [1 << 28], 1.0, name=f"f{number}") for number in range(12)]
+    rewritten(folder, insert(*nodes))
+    assert len(samples.load(folder).sample.nodes) > 12
+
+
+def test_loading_runs_no_kernel(folder: Path) -> None:
+    """torch runs an op that has no rule for shapes on zeros, however large: a minute and gigabytes for this one."""
+    large = call("aten.full.default", [1 << 14, 1 << 14], 1.0, name="large")
+    rewritten(folder, insert(large, call("aten.geqrf.default", {"node": "large"})))
+    start = time.perf_counter()
+    assert "its graph cannot run" in refused(folder)
+    assert time.perf_counter() - start < 5
+
+
+def test_a_file_of_more_than_its_share_is_not_read(folder: Path) -> None:
+    with open(folder / JSON_FILE, "r+b") as file:
+        file.truncate(LARGEST_JSON + 1)  # sparse
+    assert "is no plain file of at most" in refused(folder)
+    (folder / JSON_FILE).unlink()
+    os.mkfifo(folder / JSON_FILE)
+    assert "is no plain file of at most" in refused(folder)
 
 
 def test_deep_nesting_is_refused(folder: Path) -> None:

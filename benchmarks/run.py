@@ -31,8 +31,9 @@ from typing import Any
 from relaxgrad.coverage.process import Outcome, State, Worker
 from relaxgrad.coverage.train_record import Judgement
 
+from . import probes as inductor_probes
 from .memory import TUNED_MALLOC
-from .names import DYNAMIC, EAGER, OWN_RANDOM, RELAXGRAD
+from .names import DYNAMIC, EAGER, INDUCTOR, OWN_RANDOM, RELAXGRAD
 from .record import ContenderRecord, ModelRecord, Settings, Start, Status, ratio_of, step_of
 
 TURN = 0.05  # seconds that the timed steps of the slowest contender take in one turn, at least
@@ -62,6 +63,7 @@ class _Run:
     stack: contextlib.ExitStack
     sessions: Sessions
     say: Say
+    probes: Path | None = None
     workers: dict[str, Worker] = field(default_factory=dict)
 
     def folder_of(self, contender: str) -> Path:
@@ -79,6 +81,9 @@ class _Run:
             "protocol": self.settings.protocol,
             "start": str(self.folder / "start.pt"),
         }
+        if self.probes is not None and contender == INDUCTOR and cache[inductor_probes.OFF] == "1":
+            arguments["own_cache"] = cache[inductor_probes.FOLDER]
+            cache = inductor_probes.environment(cache, self.probes)
         environment = cache | (TUNED_MALLOC if self.settings.malloc == "tuned" else {})
         return Worker(
             self.sessions.contender,
@@ -113,17 +118,19 @@ def bench_model(
     profile: bool = False,
     say: Say = lambda text: None,
     sessions: Sessions = Sessions(),
+    probes: Path | None = None,
 ) -> ModelRecord:
     """Measures one model. Whatever a worker does ends in the record; only an interrupt is passed on.
 
     `time_limit`: seconds for one answer of a worker, the first step the longest. `start_up`: measure the start with a
-    warm cache as well. `say` gets a few words at every stage.
+    warm cache as well. `say` gets a few words at every stage. `probes`: a folder in which the models of a run share
+    what Inductor finds out about the machine; the `loading` of all but the first is shorter then.
     """
     began = time.monotonic()
     record = ModelRecord(model, settings.malloc, protocol=protocol_in_words(settings))
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relaxgrad-bench-")))
-        run = _Run(model, settings, time_limit, folder, stack, sessions, say)
+        run = _Run(model, settings, time_limit, folder, stack, sessions, say, probes)
         if _start_all(run, record, start_up):
             _time_all(run, record)
             _finish_all(run, record, profile)
@@ -212,11 +219,11 @@ def _warm(run: _Run, found: ContenderRecord, judge: Worker) -> None:
 def cache_environment(folder: Path, on: bool) -> dict[str, str]:
     """The environment of a worker whose caches live in `folder`, or are off."""
     environment = {
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        inductor_probes.FOLDER: str(folder / "inductor"),
         "RELAXGRAD_CACHE_DIR": str(folder / "relaxgrad"),
     }
     disable = "0" if on else "1"
-    return environment | {"RELAXGRAD_CACHE": "1" if on else "0", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": disable}
+    return environment | {"RELAXGRAD_CACHE": "1" if on else "0", inductor_probes.OFF: disable}
 
 
 def _first(run: _Run, worker: Worker, values: Path) -> tuple[Start | None, str]:

@@ -22,14 +22,17 @@ from relaxgrad.coverage.models import describe, load_problem
 from relaxgrad.coverage.problem import Problem, copy_tensors, seed_everything
 from relaxgrad.coverage.training import LEARNING_RATE, cause_of
 
-from . import memory
+from . import memory, probes
 from .contenders import Contender
 
 Emit = Callable[[dict[str, Any]], None]
 
 
 def session(arguments: dict[str, Any], emit: Emit) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Arguments: contender, draw_as_eager, model, seed, protocol, and `start`: the file that the reference left."""
+    """Arguments: contender, draw_as_eager, model, seed, protocol, and `start`: the file that the reference left.
+
+    `own_cache`, which may be missing: Inductor's folder once it has loaded, see probes.py.
+    """
     run = _Session(arguments)
     commands = {"first": run.first, "turn": run.turn, "finish": run.finish, "profile": run.profile}
     return lambda command: commands[command["do"]](command)
@@ -56,6 +59,7 @@ class _Session:
         self.contender = Contender(arguments["contender"], arguments["draw_as_eager"])
         self.model, self.seed = arguments["model"], arguments["seed"]
         self.with_optimizer = arguments["protocol"] == "step"
+        self.own_cache = Path(arguments["own_cache"]) if arguments.get("own_cache") else None
         self.problem = load_like(self.model, self.seed, Path(arguments["start"]))
         self.optimizer = torch.optim.AdamW(self.problem.named_parameters().values(), lr=LEARNING_RATE)
         self.function: Callable[..., Any] = self.problem.step_function()
@@ -81,6 +85,8 @@ class _Session:
         """Compiles and runs the first step. Its loss, gradients, buffers and parameters go to the file `values`."""
         began = time.perf_counter()
         self.contender.load()
+        if self.own_cache is not None:
+            probes.loaded(self.own_cache)
         loading = time.perf_counter() - began
         self.open.enter_context(self.contender.recording())
         self.open.enter_context(torch_api.numpy_draws_as_in_eager())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,17 +28,19 @@ def bench_models(
     """Times each model and keeps the records in `folder`/bench.json, as soon as each is there."""
     records: list[dict[str, Any]] = []
     head = {"machine": this_machine().to_json(), "settings": settings.to_json(), "versions": versions()}
-    for number, name in enumerate(models, 1):
-        say(f"{number} of {len(models)}: {name}")
-        record = bench_model(
-            name,
-            settings,
-            time_limit,
-            start_up=False,
-            say=lambda text: say(f"{number} of {len(models)}: {name}: {text}"),  # noqa: B023 - called at once
-        )
-        records.append(record.to_json())
-        write_json(folder / BENCH_FILE, {"schema": BENCH_SCHEMA, "command": "bench", **head, "models": records})
+    with tempfile.TemporaryDirectory(prefix="relaxgrad-probes-") as shared:
+        for number, name in enumerate(models, 1):
+            say(f"{number} of {len(models)}: {name}")
+            record = bench_model(
+                name,
+                settings,
+                time_limit,
+                start_up=False,
+                say=lambda text: say(f"{number} of {len(models)}: {name}: {text}"),  # noqa: B023 - called at once
+                probes=Path(shared) / "inductor",
+            )
+            records.append(record.to_json())
+            write_json(folder / BENCH_FILE, {"schema": BENCH_SCHEMA, "command": "bench", **head, "models": records})
     return records
 
 

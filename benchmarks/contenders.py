@@ -42,8 +42,7 @@ class Contender:
         if not self.compiles:
             return
         if self.name == INDUCTOR:
-            torch_api.load_inductor()
-            torch_api.inductor_draws_as_eager(self.draw_as_eager)
+            torch_api.load_inductor(self.draw_as_eager)
         x = torch.ones(8, requires_grad=True)
         self.compile(_square_sum)(x).backward()
         torch_api.dynamo_reset()
@@ -89,9 +88,9 @@ class Contender:
         return "no graph was compiled and run by relaxgrad" + (f": {reasons[0]}" if reasons else "")
 
     def backend_seconds(self) -> float | None:
-        """The backend's own share of all compilations of this process so far; None where nothing tells it."""
+        """For how long compilations of the backend's own kept this process waiting so far; None where nothing tells."""
         if self.name in (RELAXGRAD, DYNAMIC):
-            return sum(sum(graph.seconds.values()) for graph in self.graphs)
+            return sum(graph.waited for graph in self.graphs)
         if self.name == INDUCTOR:
             return torch_api.compile_seconds().get("compile_fx_inner", 0.0)
         return None

@@ -15,6 +15,10 @@ class UserError(RelaxgradError):
     """Bad input from the user: shown as one line, exit code 2."""
 
 
+class CompilerDied(RelaxgradError):
+    """TVM ended the process that compiled a graph; the message says how."""
+
+
 class UnsupportedOps(RelaxgradError):
     """Raised under `fallback="error"`: lists every node of the graph that has no native or library lowering."""
 

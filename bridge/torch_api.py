@@ -127,12 +127,14 @@ def aot_backend(
     bw_compiler: Compiler,
     inference_compiler: Compiler,
     decompositions: Decompositions,
+    at_once: bool = False,
     **kwargs: Any,
 ) -> Callable[..., Any]:
     """A torch.compile backend over AOTAutograd: `(gm, example_inputs) -> callable`.
 
     Min-cut partitioner; input mutations stay in the graph as `copy_`; compilers get `(gm, fake_inputs)` and may return
     a boxed callable (`make_boxed_func`, or `_boxed_call = True`). `kwargs` go on to torch's `aot_autograd`.
+    `at_once`: the backward compiler is called after the forward one, not by the first backward pass (2.11: it is).
 
     A FakeTensorMode is active while the forward compiler runs and not while a lazily compiled backward does: a compiler
     that makes real tensors does so under `real_tensors()`.
@@ -154,7 +156,10 @@ def aot_backend(
             decompositions=dict(decompositions),
             **{"partition_fn": partition, "keep_inference_input_mutations": True, **kwargs},
         )
-        with functorch_config_patch(donated_buffer=False), rnn_decompositions():
+        with (
+            functorch_config_patch(donated_buffer=False, force_non_lazy_backward_lowering=at_once),
+            rnn_decompositions(),
+        ):
             compiled: Callable[..., Any] = compiler(gm, example_inputs)
         return compiled
 
@@ -278,14 +283,10 @@ def dynamo_clear_counters() -> None:
     private("counters").clear()
 
 
-def load_inductor() -> None:
-    """Imports TorchInductor, which torch does at the first compilation."""
-    private("inductor")
-
-
-def inductor_draws_as_eager(wanted: bool) -> None:
-    """Has TorchInductor draw random numbers with eager's generator, or (its default) with a faster one of its own."""
-    private("inductor").config.fallback_random = wanted
+def load_inductor(draws_as_eager: bool = False) -> None:
+    """Imports TorchInductor, which torch does at the first compilation, and has it draw random numbers with eager's
+    generator, or (its default) with a faster one of its own."""
+    private("inductor").config.fallback_random = draws_as_eager
 
 
 def compile_seconds() -> dict[str, float]:

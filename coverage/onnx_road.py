@@ -1,7 +1,10 @@
 """ONNX as a second road to TVM: the same training graphs through torch's exporter, ONNX's checker, TVM's ONNX importer.
 
-What comes out is judged by the float64 rule, on TVM and in onnxruntime where that is installed. ONNX draws random
-numbers of its own: a graph with dropout in it is exported, and its masks are others.
+What comes out is judged by the float64 rule, on TVM and in onnxruntime where that is installed.
+
+Note [Random numbers]
+ONNX draws random numbers of its own, and TVM's importer knows no such operator: of a graph with dropout in it nothing
+can be judged. So such a graph takes the road twice: as it stands, and with what its random ops draw given as inputs.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import logging
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -18,14 +21,15 @@ import torch
 
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.bridge.schemas import CapturedGraph
+from relaxgrad.bridge.forked import in_fork
+from relaxgrad.bridge.schemas import CapturedGraph, GraphInput, InputRole
 
-from .forked import in_fork
 from .models import describe
 from .stock import Runs, first_fault
 
 SECONDS = 180.0  # for one graph
 OPSET = 20
+SEED = 20  # of the random numbers that are given
 
 
 class Road(StrEnum):
@@ -38,6 +42,7 @@ class Road(StrEnum):
     NOT_MAPPED = "not mapped"  # TVM's importer has no such operator
     INVALID = "invalid"  # ONNX's checker refuses the file
     NOT_EXPORTED = "not exported"  # ONNX has no operator for it, or the exporter no translation
+    DRAWS = "draws its own numbers"  # it runs, and there is nothing to compare with
     CRASH = "crash"  # the process died, or hung
 
 
@@ -51,6 +56,9 @@ class OnnxRecord:
     detail: str = ""
     onnxruntime: Road | None = None  # None where it is not installed, or nothing was exported
     unmapped: list[str] = field(default_factory=list)  # ops that had no translation, of ATen or of ONNX
+    runtime_detail: str = ""  # what onnxruntime said, where it did not run
+    random: list[str] = field(default_factory=list)  # ops of the graph that draw
+    given: dict[str, Any] | None = None  # the same graph with its random numbers given, where it has such ops
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,10 +97,50 @@ def run_onnx(runs: Runs, timeout: float = SECONDS) -> list[dict[str, Any]]:
 
 def try_onnx(graph: CapturedGraph, inputs: list[Any]) -> OnnxRecord:
     """Exports, checks, translates, compiles, runs and judges one graph. Raises nothing for what the tools do."""
+    random = sorted({str(node.target) for node in _drawing(graph)})
+    record = _try(graph, inputs, judged=not random)
+    if random:
+        record.random, record.given = random, _try(*draws_given(graph, inputs)).to_json()
+    return record
+
+
+def _drawing(graph: CapturedGraph) -> list[torch.fx.Node]:
+    """The nodes whose one result is drawn from a generator."""
+    calls = (node for node in graph.module.graph.nodes if isinstance(node.target, torch_api.OpOverload))
+    return [
+        node
+        for node in calls
+        if torch.Tag.nondeterministic_seeded in node.target.tags and isinstance(node.meta.get("val"), torch.Tensor)
+    ]
+
+
+def draws_given(graph: CapturedGraph, inputs: list[Any]) -> tuple[CapturedGraph, list[Any]]:
+    """The graph with the results of its random ops as further inputs, and its inputs with what they draw in eager."""
+    from relaxgrad.bridge.samples.groups import values_of
+
+    drawn = _drawing(graph)
+    values = values_of(graph.module, inputs, SEED)
+    new, copies = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
+    nodes = list(graph.module.graph.nodes)
+    for node in [*(n for n in nodes if n.op == "placeholder"), *drawn]:
+        copies[node] = new.placeholder(node.name)
+        copies[node].meta = dict(node.meta)
+    for node in nodes:
+        if node not in copies and node.op != "output":
+            copies[node] = new.node_copy(node, copies.__getitem__)
+        elif node.op == "output":
+            new.output(torch.fx.node.map_arg(node.args[0], copies.__getitem__))
+    module = torch.fx.GraphModule(graph.module, new)
+    meanings = [*graph.inputs, *(GraphInput(node.name, InputRole.RNG, str(node.target)) for node in drawn)]
+    return replace(graph, module=module, inputs=tuple(meanings)), [*inputs, *(values[node] for node in drawn)]
+
+
+def _try(graph: CapturedGraph, inputs: list[Any], judged: bool = True) -> OnnxRecord:
+    """One graph down the road. Where it is not `judged`, its values are not looked at."""
     record = OnnxRecord(graph.kind.value, 0, Road.NOT_EXPORTED)
 
     def stopped(road: Road, error: Exception) -> OnnxRecord:
-        record.tvm, record.detail = road, describe(error)[:300]
+        record.tvm, record.detail = road, _plainly(error)
         record.unmapped = lacking(error)
         return record
 
@@ -101,7 +149,9 @@ def try_onnx(graph: CapturedGraph, inputs: list[Any]) -> OnnxRecord:
     except UserError:
         raise
     except Exception as error:
-        return stopped(Road.NOT_EXPORTED, error)
+        stopped(Road.NOT_EXPORTED, error)
+        record.unmapped = sorted({*record.unmapped, *_without_form(graph, inputs)})
+        return record
     record.nodes = len(model.graph.node)
     import onnx
 
@@ -113,8 +163,37 @@ def try_onnx(graph: CapturedGraph, inputs: list[Any]) -> OnnxRecord:
     named = {
         given[meaning.name]: value for meaning, value in zip(graph.inputs, inputs, strict=True) if meaning.name in given
     }
-    record.onnxruntime = _in_onnxruntime(graph, inputs, model, named)
-    return _on_tvm(graph, inputs, model, named, record, stopped)
+    record.onnxruntime, record.runtime_detail = _in_onnxruntime(graph, inputs, model, named, judged)
+    _on_tvm(graph, inputs, model, named, record, stopped)
+    if not judged and record.tvm in (Road.RIGHT, Road.WRONG):
+        record.tvm, record.detail = Road.DRAWS, ""
+    return record
+
+
+def _plainly(error: BaseException) -> str:
+    """One line for an exception of the exporter or an importer: its first cause, without colours."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return re.sub(r"\x1b\[[0-9;]*m", "", describe(error))[:300]
+
+
+def _without_form(graph: CapturedGraph, inputs: list[Any]) -> set[str]:
+    """The ops of a graph that have no form in ONNX: those of which a call alone is not exported either.
+
+    The exporter names the first one that it meets, and a graph may have several.
+    """
+    from relaxgrad.bridge.samples.groups import group_graph, values_of
+
+    values = values_of(graph.module, inputs, SEED)
+    calls = {n.target: n for n in graph.module.graph.nodes if isinstance(n.target, torch_api.OpOverload) and n.users}
+    found = set[str]()
+    for node in calls.values():
+        part, outside = group_graph(graph, [node])
+        try:
+            export(part, [values[n] for n in outside])
+        except Exception as error:
+            found |= set(lacking(error))
+    return found
 
 
 def _on_tvm(
@@ -150,17 +229,23 @@ def _on_tvm(
     return record
 
 
-def _in_onnxruntime(graph: CapturedGraph, inputs: list[Any], model: Any, named: dict[str, torch.Tensor]) -> Road | None:
+def _in_onnxruntime(
+    graph: CapturedGraph, inputs: list[Any], model: Any, named: dict[str, torch.Tensor], judged: bool
+) -> tuple[Road | None, str]:
+    """(how far it came there, and what it says where it is not right)."""
     try:
         import onnxruntime
     except ImportError:
-        return None
+        return None, ""
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         results = session.run(None, {name: value.numpy() for name, value in named.items()})
-    except Exception:  # an operator or dtype that it lacks
-        return Road.NOT_RUN
-    return Road.WRONG if first_fault(graph.module, inputs, [torch.from_numpy(r) for r in results]) else Road.RIGHT
+    except Exception as error:  # an operator or dtype that it lacks
+        return Road.NOT_RUN, _plainly(error)
+    if not judged:
+        return Road.DRAWS, ""
+    fault = first_fault(graph.module, inputs, [torch.from_numpy(r) for r in results])
+    return (Road.WRONG if fault else Road.RIGHT), fault[:300]
 
 
 def lacking(error: BaseException | None) -> list[str]:
@@ -171,22 +256,34 @@ def lacking(error: BaseException | None) -> list[str]:
         if named := re.search(r"not supported for frontend ONNX: ([\w, ]+)", text):
             found += [name.strip() for name in named[1].split(",")]
         found += re.findall(r"OpOverload\(op='([\w.]+)'", text)
+        found += re.findall(r"Missing outputs during conversion.* in (\w+)\.", text)
         error = error.__cause__
     return sorted(set(found))
 
 
-#: Of `row`.
-COLUMNS = ("graphs", "exported", "mapped", "run", "right", "right in onnxruntime")
+#: Of `row`. From "mapped" on with random numbers given, see Note [Random numbers].
+COLUMNS = ("graphs", "exported", "mapped as it stands", "mapped", "run", "right", "right in onnxruntime")
 
 
 def row(records: list[dict[str, Any]]) -> list[int | str]:
     """A model's graphs in figures."""
-    counts = [r["tvm"] for r in records]
-    stages = (
-        (Road.NOT_EXPORTED, Road.CRASH),
-        (Road.NOT_EXPORTED, Road.INVALID, Road.NOT_MAPPED, Road.CRASH),
-        (Road.NOT_EXPORTED, Road.INVALID, Road.NOT_MAPPED, Road.NOT_COMPILED, Road.NOT_RUN, Road.CRASH),
-    )
-    judged = [r["onnxruntime"] for r in records if r["onnxruntime"] is not None]
+    unmapped = (Road.NOT_EXPORTED, Road.INVALID, Road.NOT_MAPPED, Road.CRASH)
+    comparable = [record["given"] or record for record in records]
+    counts = [record["tvm"] for record in comparable]
+    judged = [record["onnxruntime"] for record in comparable if record["onnxruntime"] is not None]
     right = f"{judged.count(Road.RIGHT)} of {len(judged)}" if judged else "-"
-    return [len(records), *(sum(c not in short for c in counts) for short in stages), counts.count(Road.RIGHT), right]
+    return [
+        len(records),
+        sum(record["nodes"] > 0 and record["tvm"] != Road.INVALID for record in records),
+        sum(record["tvm"] not in unmapped for record in records),
+        sum(count not in unmapped for count in counts),
+        sum(count in (Road.RIGHT, Road.WRONG) for count in counts),
+        counts.count(Road.RIGHT),
+        right,
+    ]
+
+
+def lacking_of(records: list[dict[str, Any]]) -> set[str]:
+    """The ops without a translation of a model's graphs, as they stand and with random numbers given."""
+    found = {op for record in records for op in record["unmapped"]}
+    return found | {op for record in records for op in (record["given"] or {}).get("unmapped", ())}

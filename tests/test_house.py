@@ -31,6 +31,8 @@ BRIDGE_LEVELS = {
     "compile": 2,
     "runtime": 2,
     "logs": 3,
+    "records": 3,
+    "graph": 3,
     "backend": 3,
     "samples": 4,
 }

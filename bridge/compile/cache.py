@@ -56,18 +56,25 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def key_of(captured: CapturedGraph, options: Sequence[Any], since: float) -> Key | None:
-    """The key of a graph, or None for one that is not cached: the cache is off, or see Note [What is kept].
+def in_use(since: float) -> bool:
+    """Whether graphs are kept and looked for: the cache is on, and the bridge's sources are those of this process.
 
-    `options`: what the result depends on beside the graph. `since`: when this process loaded the bridge; where its
-    sources were written later, nobody knows which of them run here, and nothing is cached. Raises UserError for a wrong
-    RELAXGRAD_CACHE_SIZE.
+    `since`: when this process loaded the bridge; where a source was written later, nobody knows which of them run here.
+    Raises UserError for a wrong RELAXGRAD_CACHE_SIZE.
     """
     if not cache_folder.enabled():
-        return None
+        return False
     cache_folder.limit()
+    return not cache_key.changed_since(since)
+
+
+def key_of(captured: CapturedGraph, options: Sequence[Any]) -> Key | None:
+    """The key of a graph, or None for one that has no text: see Note [What is kept].
+
+    `options`: what the result depends on beside the graph.
+    """
     try:
-        return None if cache_key.changed_since(since) else cache_key.key_of(captured, options)
+        return cache_key.key_of(captured, options)
     except NotPlain as reason:
         _log.debug("a %s graph is not cached: it holds %s", captured.kind, reason)
         return None
@@ -82,26 +89,39 @@ def find(key: Key) -> Compiled | None:
         return _found(key.name)
 
 
-def keep(key: Key, executable: Any, compiled: Compiled, since: float) -> Compiled:
-    """Stores a graph that was compiled, and returns it with its code loaded from there, as the next process will.
+def keep(key: Key, executable: Any, compiled: Compiled, since: float) -> bool:
+    """Stores a graph that was compiled for the next process, and says whether it is there. Never raises.
 
-    Where it cannot be stored, it stays in memory alone. Never raises. `executable`: TVM's, with the code of `compiled`.
+    `executable`: TVM's, with the code of `compiled`.
     """
     if not _is_sound(compiled):
-        return compiled
-    compiled.symbols = key.symbols
+        return False
     try:
         folder = Folder(cache_folder.location())
-        if folder.prepare() and not cache_key.changed_since(since):
-            text = json.dumps(_text_of(compiled), separators=(",", ":"))
-            if folder.write(key.name, text, lambda path: cache_link.export(executable, path)):
-                folder.trim()
+        if folder.prepare() and not cache_key.changed_since(since) and write(key, executable, compiled, folder):
+            folder.trim()
+            return True
     except NotPlain as reason:
         _log.debug("a graph is not kept on disk: its plan holds %s", reason)
     except Exception as error:  # a full disk, a linker that fails
         warn_once(f"{type(error).__name__}: {error}")
+    return False
+
+
+def write(key: Key, executable: Any, compiled: Compiled, folder: Folder) -> bool:
+    """Writes the entry of a graph into `folder`, and returns whether it is there: one larger than the limit is not.
+
+    Raises NotPlain for a plan that has no text, OSError, and what the linker raises.
+    """
+    compiled.symbols = key.symbols
+    text = json.dumps(_text_of(compiled), separators=(",", ":"))
+    return folder.write(key.name, text, lambda path: cache_link.export(executable, path))
+
+
+def remember(key: Key, compiled: Compiled) -> Compiled:
+    """Keeps a graph in this process's memory, while it is in use; returns the one that is there, if there is one."""
     with _lock:
-        return _found(key.name) or _memory.setdefault(key.name, compiled)
+        return _memory.setdefault(key.name, compiled)
 
 
 def reports(compiled: Compiled, key: Key, module: torch.fx.GraphModule) -> list[NodeReport]:
@@ -135,14 +155,14 @@ def _found(name: str) -> Compiled | None:
     """See Note [One library, one load]. With the lock held."""
     compiled = _memory.get(name)
     if compiled is None:
-        compiled = _load(name)
+        compiled = load(name, Folder(cache_folder.location()))
         if compiled is not None:
             _memory[name] = compiled
     return compiled
 
 
-def _load(name: str) -> Compiled | None:
-    folder = Folder(cache_folder.location())
+def load(name: str, folder: Folder) -> Compiled | None:
+    """The entry `name` of a folder; None where there is none that is whole and loads."""
     if not folder.usable():
         return None
     for _ in range(2):  # once more where another process replaced the file under our hands

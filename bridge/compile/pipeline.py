@@ -13,7 +13,7 @@ from tvm.relax import transform as rx
 from ..importer.kernel import LIBRARY_CALL
 from ..kinds import Kind
 from ..runtime.machine import RELEASE
-from . import intrinsics
+from . import intrinsics, lowering
 from .schedule import schedule_kernels
 from .selects import keep_selects
 
@@ -78,7 +78,7 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any
             for var, function in module.functions.items()
             if isinstance(function, tirx.PrimFunc)
         }
-        executable = relax.build(module, target, relax_pipeline=None)
+        executable = relax.build(module, target, relax_pipeline=None, tir_pipeline=lowering.NAME)
     return executable, kernels
 
 

@@ -1,0 +1,285 @@
+"""One AOTAutograd graph made to run: out of the cache, or translated and compiled, here or by a child process."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch.fx
+
+from . import logs, records, torch_api
+from .capture import describe
+from .errors import UnsupportedOps, UserError
+from .kinds import Kind, Reason, ReasonKind
+from .options import DEFAULTS, BackendOptions
+from .records import is_symbolic, of_every_op, publish, record_in_aten, record_of
+from .schemas import CapturedGraph, GraphKind
+from .threads import settle_pools
+
+if TYPE_CHECKING:
+    from .compile.cache_key import Key
+    from .importer.translate import Options
+    from .importer.translation import NodeReport, Translation
+    from .runtime.compiled import Compiled
+    from .runtime.executable import Executable
+
+#: A compiled graph in AOTAutograd's boxed convention: a list of inputs, which it empties, to a list of outputs.
+Runnable = Callable[[list[Any]], Any]
+
+_loaded = time.time()
+
+
+def compile_graph(
+    gm: torch.fx.GraphModule,
+    kind: GraphKind,
+    options: BackendOptions = DEFAULTS,
+) -> Callable[..., Any]:
+    """One AOTAutograd graph as a boxed callable.
+
+    A graph that TVM cannot take as a whole runs in ATen, each of its ops with the reason; under `fallback="error"` that
+    raises UnsupportedOps. Where a child process compiles, all of that is known when the graph is first called.
+    """
+    captured = describe(gm, kind)
+    return _guarded(captured, options, lambda: _on_tvm(captured, options))
+
+
+def _guarded(captured: CapturedGraph, options: BackendOptions, compile: Callable[[], Runnable]) -> Runnable:
+    """What `compile` returns, or the graph in ATen where it fails: see `compile_graph`."""
+    with torch_api.real_tensors():
+        try:
+            return compile()
+        except (UnsupportedOps, UserError):
+            raise
+        except Exception as error:  # a fault of ours or of TVM in one graph must not end the user's training
+            from .importer.translate import CannotTranslate, last_line
+
+            if isinstance(error, CannotTranslate):
+                return _in_aten(captured, error.reason, options)
+            if options.on_compile_error == "raise":
+                raise
+            reason = Reason(ReasonKind.COMPILE, "graph", "", f"{type(error).__name__}: {last_line(error)}")
+            return _in_aten(captured, reason, options)
+
+
+def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Runnable:
+    """A graph as an Executable: out of the cache, or else translated and compiled, here or by a child process."""
+    from .compile import apart, cache
+
+    settle_pools()
+    start = time.perf_counter()
+    key, compiled = _kept(captured, options)
+    if key is not None and compiled is not None:
+        nodes = cache.reports(compiled, key, captured.module)
+        seconds = {"translate": 0.0, "compile": 0.0, "cache": time.perf_counter() - start}
+        return _executable(captured, options, compiled, nodes, seconds, start)
+    if may_compile_apart(options) and apart.worth(captured):
+        key = key or cache.key_of(captured, _part_of_key(options))
+        if key is not None:
+            return _apart(captured, options, key, start)
+    return _here(captured, options, key, start)
+
+
+def may_compile_apart(options: BackendOptions) -> bool:
+    """Whether a child process compiles large graphs; not where options want to see every fault."""
+    from .compile import apart
+
+    return options == replace(DEFAULTS, cache=options.cache) and apart.possible()
+
+
+def _here(captured: CapturedGraph, options: BackendOptions, key: Key | None, start: float) -> Executable:
+    """A graph compiled in this process, and kept under `key`."""
+    from .compile import cache
+
+    built = _build(captured, options)
+    compiled = built.compiled
+    found = None
+    if not built.sound or built.asked or options.cache == "off" or not cache.in_use(_loaded):
+        key = None
+    if key is not None and cache.keep(key, built.executable, compiled, _loaded):
+        found = cache.find(key)
+    if found is None:
+        compiled.library = built.executable.jit()
+        found = compiled if key is None else cache.remember(key, compiled)
+    built.seconds["compile"] = time.perf_counter() - start - built.seconds["translate"]
+    return _executable(captured, options, found, compiled.nodes, built.seconds, start)
+
+
+def _apart(captured: CapturedGraph, options: BackendOptions, key: Key, start: float) -> Runnable:
+    """A graph that a child process compiles. It is waited for when it is first called, or at once where sizes are
+    symbolic: what translation asks of them becomes a guard of Dynamo's, and the child's questions are not heard here.
+    """
+    from .compile import apart, cache
+
+    keeps = options.cache == "on" and cache.in_use(_loaded)
+
+    def build(folder: Any) -> dict[str, Any]:
+        built = _build(captured, options)
+        if built.asked:
+            return {"refused": "translation asked for a fact about its sizes"}
+        began = time.perf_counter()
+        kept = keeps and built.sound and cache.keep(key, built.executable, built.compiled, _loaded)
+        if not kept and not cache.write(key, built.executable, built.compiled, folder):
+            return {"refused": "the compiled graph is larger than RELAXGRAD_CACHE_SIZE"}
+        built.seconds["compile"] += time.perf_counter() - began
+        return {"kept": kept, "seconds": built.seconds}
+
+    job = apart.Job(key, options.target, build)
+    started = time.perf_counter() - start
+
+    def finish() -> Runnable:
+        began = time.perf_counter()
+        found = job.result()
+        if found is None:
+            return _here(captured, options, key, began - started)
+        compiled, seconds = found
+        nodes = cache.reports(compiled, key, captured.module)
+        return _executable(captured, options, compiled, nodes, seconds, began - started)
+
+    later = _Later(lambda: _guarded(captured, options, finish))
+    if logs.wanted() or is_symbolic(captured.module):
+        return later.ready()
+    return later
+
+
+class _Later:
+    """A graph that a child process compiles: the first call waits for it. Safe to call from several threads."""
+
+    unfinished: ClassVar[weakref.WeakSet[_Later]] = weakref.WeakSet()
+
+    def __init__(self, finish: Callable[[], Runnable]):
+        self._boxed_call = True  # an attribute of the instance: Dynamo's wrappers copy those only
+        self._finish: Callable[[], Runnable] | None = finish
+        self._lock = threading.Lock()
+        self._run: Runnable | None = None
+        self.unfinished.add(self)
+
+    def ready(self) -> Runnable:
+        """The compiled graph, waited for."""
+        with self._lock:
+            if self._run is None:
+                assert self._finish is not None
+                self._run, self._finish = self._finish(), None
+                self.unfinished.discard(self)
+            return self._run
+
+    def __call__(self, args: list[Any]) -> Any:
+        return (self._run or self.ready())(args)
+
+
+def _finish_all() -> None:
+    for later in list(_Later.unfinished):
+        later.ready()
+
+
+records.before_end.append(_finish_all)
+
+
+def _executable(
+    captured: CapturedGraph,
+    options: BackendOptions,
+    compiled: Compiled,
+    nodes: Sequence[NodeReport],
+    seconds: dict[str, float],
+    start: float,
+) -> Executable:
+    """The compiled graph with this model's tensors, published; the process waited for it since `start`."""
+    from .importer.constants import constants
+    from .runtime.executable import Executable
+
+    record = record_of(captured, compiled, nodes, seconds)
+    executable = Executable(compiled, constants(captured.module), record)
+    record.waited = time.perf_counter() - start
+    logs.show(captured, record, options.target)
+    publish(record)
+    return executable
+
+
+def _kept(captured: CapturedGraph, options: BackendOptions) -> tuple[Key | None, Compiled | None]:
+    """The key of a graph, None where it is not cached, and what the cache has under it, None where it has nothing."""
+    from .compile import cache
+
+    if options.cache == "off" or not cache.in_use(_loaded):
+        return None, None
+    key = cache.key_of(captured, _part_of_key(options))
+    return key, None if key is None else cache.find(key)
+
+
+def is_kept(captured: CapturedGraph, options: BackendOptions) -> bool:
+    """Whether the cache has the compiled graph."""
+    return _kept(captured, options)[1] is not None
+
+
+def _part_of_key(options: BackendOptions) -> tuple[Any, ...]:
+    """The options on which the code of a graph depends."""
+    return options.fallback, options.target, options.on_compile_error
+
+
+@dataclass
+class _Built:
+    """A graph compiled, its code not loaded."""
+
+    executable: Any  # TVM's
+    compiled: Compiled  # without its library
+    seconds: dict[str, float]
+    asked: bool  # whether translation asked for a fact about symbolic sizes
+    sound: bool  # whether every kernel compiled at the first go
+
+
+def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
+    """Translates and compiles a graph. Nodes whose kernel TVM fails to compile run in ATen.
+
+    What is `asked` or not `sound` is not kept: see Note [What is kept] in compile/cache.py.
+    """
+    from .compile.pipeline import compile_module
+    from .compile.target import resolve_target
+    from .importer.translate import Options, translate
+    from .runtime.compiled import Compiled
+
+    target = resolve_target(options.target)
+    guards = torch_api.guards_of(captured.module)
+    start = time.perf_counter()
+    how = Options(fallback=options.fallback, on_compile_error=options.on_compile_error)
+    translation = translate(captured, how)
+    translated = time.perf_counter()
+    asked, sound = torch_api.guards_of(captured.module) != guards, True
+    try:
+        executable, kernels = compile_module(translation.module, target)
+    except Exception:
+        if options.on_compile_error == "raise":
+            raise
+        sound = False
+        translation, executable, kernels = _without_culprits(captured, translation, target, how)
+    compiled = Compiled(None, translation.plan, translation.nodes, kernels)
+    seconds = {"translate": translated - start, "compile": time.perf_counter() - translated}
+    return _Built(executable, compiled, seconds, asked, sound)
+
+
+def _without_culprits(
+    captured: CapturedGraph, failed: Translation, target: Any, how: Options
+) -> tuple[Translation, Any, dict[str, Kind]]:
+    """(translation, executable, kernels) of a graph that TVM failed to compile: first without the nodes whose kernel
+    fails alone, then without fusion. Raises what TVM raises in the end."""
+    from .compile.blame import culprits, unfused
+    from .compile.pipeline import compile_module
+    from .importer.translate import translate
+
+    if nodes := culprits(failed, lambda module: compile_module(module, target)):
+        failed = translate(captured, replace(how, not_native=nodes))
+        with contextlib.suppress(Exception):  # fusion may fail as well
+            return failed, *compile_module(failed.module, target)
+    return failed, *compile_module(unfused(failed.module), target)
+
+
+def _in_aten(captured: CapturedGraph, reason: Reason, options: BackendOptions) -> Runnable:
+    reasons = of_every_op(captured.module, reason)
+    if options.fallback == "error":
+        raise UnsupportedOps(reasons or [reason])
+    record = record_in_aten(captured, reasons, reason)
+    publish(record)
+    logs.show(captured, record, options.target)
+    return torch_api.make_boxed_func(captured.module.forward)

@@ -102,7 +102,7 @@ def _figures(models: Sequence[Model]) -> list[Figure]:
     calls = sum(sum(model.calls.values()) for model in models)
     fallbacks = sum(model.calls.get("fallback", 0) for model in models)
     found = [
-        Figure(f"{len(trained)} of {len(models)}", "models train", f"{partly} of them partly in PyTorch"),
+        Figure(f"{len(trained)} of {len(models)}", "models train", f"{partly or 'none'} of them partly in PyTorch"),
         Figure(f"{right:,} of {gradients:,}", "gradients right", "judged against float64"),
         Figure(f"{fallbacks:,} of {calls:,}", "op calls fall back", "to PyTorch, for want of a lowering"),
     ]

@@ -88,6 +88,15 @@ def test_the_figures_of_all_models_and_what_stands_in_the_way(found: Report) -> 
     assert "mlp:" not in way
 
 
+def test_what_is_left_of_models_that_all_train(tmp_path: Path) -> None:
+    found = report(tmp_path, [trains()], [])
+    assert "What is left" not in html(found)
+    found.models[0].findings[0].level = "worked around"
+    text = " ".join(page_of(html(found)).text.split())
+    assert "What is left yes mlp: operators worked around: all 8 calls are native" in text
+    assert "none of them partly in PyTorch" in text
+
+
 def test_paths_are_shortened_to_what_tells_them_apart(found: Report) -> None:
     def with_sources(model: Model, *sources: str) -> None:
         model.ops = [Op(**op("aten.add.Tensor", "native", 1, (source,))) for source in sources]

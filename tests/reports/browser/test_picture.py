@@ -48,3 +48,11 @@ def test_a_picture_ends_above_the_heading_that_is_named(browser: Any, tmp_path: 
     told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert size(output) == (1200, 292)
     assert told.startswith(f"{output}: 1200 x 292 pixels, ")
+
+
+def test_the_picture_of_the_readmes_is_there_and_small() -> None:
+    picture = ROOT / "docs" / "pictures" / "report.png"
+    assert size(picture)[0] == 1200
+    assert picture.stat().st_size < 300_000
+    for name in ("README.md", "README.zh-CN.md"):
+        assert "](docs/pictures/report.png)" in (ROOT / name).read_text(encoding="utf-8")

@@ -24,3 +24,9 @@ class Near:
         if match is None:
             return source
         return match[1].rpartition(_SITE)[2].removeprefix(self.shared) + source[match.end(1) :]
+
+
+def in_file(source: str) -> str:
+    """A source line with no more than the name of its file; what is no source line stays as it is."""
+    match = _PATH.match(source)
+    return source if match is None else os.path.basename(match[1]) + source[match.end(1) :]

@@ -6,7 +6,7 @@ import importlib.resources
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from ..source_lines import Near
+from ..source_lines import in_file
 from .blocks import CALL, Cell, Listing, Row, Stage, Table
 
 #: Rows of a table that is shown unfolded.
@@ -24,10 +24,7 @@ def page(model: str, stages: Sequence[Stage]) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.tests |= {"table": lambda block: isinstance(block, Table), "landing": places.lands}
-    environment.filters |= {
-        "code": places.code,
-        "near": Near(cell.text for row in _rows(stages) for cell in row.cells),
-    }
+    environment.filters |= {"code": places.code, "in_file": in_file}
     return environment.from_string(text["page.html.j2"]).render(
         model=model, stages=stages, css=text["page.css"], js=text["page.js"], long=LONG
     )

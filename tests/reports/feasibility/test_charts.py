@@ -9,6 +9,7 @@ import pytest
 from relaxgrad.reports.feasibility.charts import Chart, coverage, speeds, starts
 from relaxgrad.reports.feasibility.html import html
 from relaxgrad.reports.feasibility.schema import Model, Op, Report
+from relaxgrad.reports.source_lines import in_file
 from tests.reports.feasibility.records import crashes, falls_back, op, report, timed, trains
 from tests.reports.html_page import page_of
 
@@ -108,3 +109,5 @@ def test_paths_are_shortened_to_what_tells_them_apart(found: Report) -> None:
         assert expected in page.text
     assert "/home" not in page.text
     assert "site-packages" not in page.text
+    assert in_file("/home/me/zoo/text.py:7 (x + /y)") == "text.py:7 (x + /y)"
+    assert in_file("coverage/upstream/faults/a.py") == "coverage/upstream/faults/a.py"

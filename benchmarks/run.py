@@ -2,7 +2,8 @@
 
 Note [The protocol of a benchmark]
 - A worker process for each contender, with the same parameters, inputs and random state, and the same environment.
-  Exactly one runs at any time; the others are blocked on a pipe.
+  Exactly one runs at any time; the others are blocked on a pipe. Before the first of them runs they all import torch
+  and build the model, at once: nothing of that is measured.
 - Cold: caches off, and the cache folder empty. A process first imports what it needs and compiles a function of one
   line; that is `loading`. Then the first step of the model is timed, and with it the backend's own share.
 - Warm: one process fills the cache folder, and the first step of another on the same folder is timed.
@@ -24,6 +25,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,21 +157,34 @@ def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
             record.user_error = outcome.state is State.USER_ERROR
             return False
         record.parameters = outcome.value["parameters"]
-        for name in contenders_of(run.settings):
+        run.say("the processes of the contenders")
+        opened = _open_all(run)
+        for name, worker in opened.items():
             found = record.contenders[name] = ContenderRecord(name)
             run.say(f"{name}: first step, caches off")
-            _cold(run, found, judge)
+            _cold(run, found, worker, judge)
             if start_up and name not in (EAGER, DYNAMIC) and found.status is Status.TIMED:
                 run.say(f"{name}: first step on a warm cache")
                 _warm(run, found, judge)
     return True
 
 
-def _cold(run: _Run, found: ContenderRecord, judge: Worker) -> None:
+def _open_all(run: _Run) -> dict[str, Worker]:
+    """The workers of all contenders in the order of their turns, with caches off; all open at once."""
+
+    def one(name: str) -> Worker:
+        worker = run.worker(name, cache_environment(run.folder_of(name), on=False))
+        run.stack.callback(worker.close)
+        return worker
+
+    names = contenders_of(run.settings)
+    with ThreadPoolExecutor(len(names)) as pool:
+        return dict(zip(names, pool.map(one, names), strict=True))
+
+
+def _cold(run: _Run, found: ContenderRecord, worker: Worker, judge: Worker) -> None:
     """The first step with caches off; its worker stays open where it is right."""
     folder = run.folder_of(found.name)
-    worker = run.worker(found.name, cache_environment(folder, on=False))
-    run.stack.callback(worker.close)
     found.cold, found.reason = _first(run, worker, folder / "values.pt")
     if found.cold is None:
         worker.close()

@@ -12,6 +12,7 @@ from relaxgrad.bridge.errors import UserError
 
 if TYPE_CHECKING:
     from relaxgrad.bridge.schemas import CapturedGraph
+    from relaxgrad.coverage.sample_graphs import Found
 
 
 class GraphChoice(StrEnum):
@@ -77,10 +78,11 @@ def command(
         raise UserError(f"-o {output} is a file; name a directory")
     if saved_as is Format.ONNX and (output is None or dynamic):
         raise UserError("--format onnx needs -o DIR, and takes no --dynamic")
-    captures = _capture(model, graph, decompose.value, dynamic, with_inputs=output is not None and not dynamic)
+    captures = _capture(model, graph, decompose.value, dynamic)
     from relaxgrad.bridge.capture import render, save
 
-    for number, (captured, name, inputs) in enumerate(captures, 1):
+    for number, found in enumerate(captures, 1):
+        captured, name, inputs = found.graph, found.part, found.inputs
         if len(captures) > 1:
             typer.echo(f"graph {number} of {len(captures)}" + (f": {name}" if graph is GraphChoice.FUSED else _BREAKS))
         typer.echo(render(captured))
@@ -121,53 +123,24 @@ def _export(captured: CapturedGraph, inputs: list[Any], path: Path) -> None:
 
 
 _BREAKS = " (the module has graph breaks)"
-_LONGEST = 60  # characters of a folder's name
-Capture = tuple["CapturedGraph", str, "list[Any] | None"]  # graph, name of the kernel, values of its inputs
 
 
-def _capture(model: str, graph: GraphChoice, decompose: str, dynamic: bool, with_inputs: bool) -> list[Capture]:
-    from relaxgrad.bridge.capture import capture_joint, capture_pair
+def _capture(model: str, graph: GraphChoice, decompose: str, dynamic: bool) -> list[Found]:
     from relaxgrad.coverage.models import load_problem
-    from relaxgrad.coverage.stock import keep_run
+    from relaxgrad.coverage.sample_graphs import fused_graphs, joint_graph, step_graphs
 
     problem = load_problem(model)
-    loss = problem.loss if problem.compile_loss else None
-    arguments = (problem.module, problem.args, problem.kwargs)
     if graph is GraphChoice.JOINT:
-        joint = capture_joint(*arguments, loss=loss, decompose=decompose, dynamic=dynamic)
-        if not with_inputs:
-            return [(joint, "", None)]
-        from relaxgrad.bridge.samples.values import joint_inputs
-
-        return [(joint, "", joint_inputs(joint, *arguments))]
-    runs: list[tuple[CapturedGraph, list[Any]]] = []
-    pair = capture_pair(*arguments, loss=loss, decompose=decompose, dynamic=dynamic, on_run=keep_run(runs))
-    if graph is GraphChoice.FUSED:
-        return _groups(runs, dynamic)
-    found = [captured for captured in pair if captured.kind.value == graph.value]
-    if not found:
-        kinds = ", ".join(sorted({captured.kind.value for captured in pair}))
-        raise UserError(
-            f"{model} has no {graph} graph, only {kinds}: its output needs no gradient; "
-            "check for detach, no_grad and requires_grad=False"
-        )
-    values = {id(captured): inputs for captured, inputs in runs}
-    return [(captured, "", values.get(id(captured)) if with_inputs else None) for captured in found]
-
-
-def _groups(runs: list[tuple[CapturedGraph, list[Any]]], dynamic: bool) -> list[Capture]:
-    from relaxgrad.bridge.samples.groups import fused_groups, group_graph, values_of
-    from relaxgrad.bridge.samples.save import SEED
-
-    if dynamic:
+        return [joint_graph(problem, decompose, dynamic)]
+    if graph is GraphChoice.FUSED and dynamic:
         raise UserError("--graph fused takes no --dynamic: its samples hold values")
-    found: list[Capture] = []
-    for captured, inputs in runs:
-        values = values_of(captured.module, inputs, SEED)
-        for number, (kernel, members) in enumerate(fused_groups(captured), 1):
-            part, outside = group_graph(captured, members)
-            name = f"{captured.kind}-{number}-{kernel.removeprefix('fused_')}"[:_LONGEST]
-            found.append((part, name, [values[node] for node in outside]))
-    if not found:
-        raise UserError("no kernel of this model computes more than one op")
-    return found
+    pair = step_graphs(problem, decompose, dynamic)
+    if graph is GraphChoice.FUSED:
+        return fused_graphs(pair)
+    if found := [one for one in pair if one.graph.kind.value == graph.value]:
+        return found
+    kinds = ", ".join(sorted({one.graph.kind for one in pair}))
+    raise UserError(
+        f"{model} has no {graph} graph, only {kinds}: its output needs no gradient; "
+        "check for detach, no_grad and requires_grad=False"
+    )

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from relaxgrad.bridge.samples import Loaded
-    from relaxgrad.bridge.samples.replay import Result
 
 
 class Backend(StrEnum):
@@ -32,6 +28,7 @@ def command(
     """
     from relaxgrad.bridge import samples
     from relaxgrad.bridge.errors import RelaxgradError
+    from relaxgrad.coverage.sample_graphs import verdicts as judged
 
     loaded = samples.load(folder)
     sample = loaded.sample
@@ -39,7 +36,7 @@ def command(
         results = samples.replay(loaded, backend.value)
     except Exception as error:  # whatever a backend raises is the finding
         raise RelaxgradError(f"{backend} cannot run {folder}: {type(error).__name__}: {error}") from error
-    verdicts = _verdicts(loaded, results)
+    verdicts = judged(loaded, results)
     for result, verdict in zip(results, verdicts, strict=True):
         typer.echo(f"{result.role} {result.target}".rstrip() + f": {verdict or 'wrong'}")
     equal = sum(result.equal and result.layout for result in results)
@@ -48,38 +45,3 @@ def command(
     typer.echo(f"{what}: {equal} of {len(results)} outputs bit-equal on {backend}{made_by}")
     if not all(verdicts):
         raise typer.Exit(1)
-
-
-def _verdicts(loaded: Loaded, results: list[Result]) -> list[str]:
-    """What to say of each output; empty where it is wrong."""
-    import torch
-
-    from relaxgrad.bridge.samples.load import run
-    from relaxgrad.coverage import numbers
-    from relaxgrad.coverage.problem import copy_tensors
-
-    if all(result.equal and result.layout for result in results):
-        return ["bit-equal"] * len(results)
-
-    def values(widen: bool) -> list[Any]:
-        returned, written = run(loaded.module, copy_tensors(loaded.inputs, widen), loaded.sample.seed)
-        return [*returned, *(written[name] for name in loaded.sample.written)]
-
-    eager = values(widen=False)
-    try:
-        with numbers.float64_run():
-            reference = values(widen=True)
-    except Exception:  # an op without float64
-        reference = eager
-    verdicts = []
-    for result, one, wide in zip(results, eager, reference, strict=True):
-        if not result.layout:
-            verdicts.append("")
-        elif result.equal:
-            verdicts.append("bit-equal")
-        elif isinstance(result.value, torch.Tensor) and isinstance(one, torch.Tensor):
-            compared = numbers.compare("output", wide, one, result.value)
-            verdicts.append("right by the float64 rule" if compared.passed else "")
-        else:
-            verdicts.append("")
-    return verdicts

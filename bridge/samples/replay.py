@@ -58,6 +58,8 @@ class _Compiled:
             self._boxed = compile_graph(loaded.module, GraphKind.INFERENCE, BackendOptions(on_compile_error="raise"))
         else:
             torch_api.dynamo_reset()
+            if backend == "inductor":
+                torch_api.load_inductor(draws_as_eager=True)  # the sample's outputs have eager's random numbers
             self._function = torch.compile(loaded.module, backend=backend)
 
     def __call__(self, *inputs: Any) -> Any:

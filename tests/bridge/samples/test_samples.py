@@ -427,17 +427,3 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["replay", str(tmp_path)]) == 2
     assert "no graph sample in" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["mlp", "cnn-bn", "transformer-encoder", "lstm", "gpt2", "bert", "llama", "t5", "vit", "resnet"],
-)
-def test_models_of_the_zoo(name: str, tmp_path: Path) -> None:
-    for graph in ("joint", "forward", "backward", "fused"):
-        assert main(["capture", name, "--graph", graph, "-o", str(tmp_path / graph)]) == 0
-    folders = sorted(file.parent for file in tmp_path.rglob(JSON_FILE))
-    assert len(folders) > 4
-    for folder in folders:
-        assert equal(folder), folder

@@ -124,12 +124,12 @@ def _show_onnx(console: Console, records: list[dict[str, Any]]) -> None:
         return
     from tabulate import tabulate
 
-    from relaxgrad.coverage.onnx_road import COLUMNS, row
+    from relaxgrad.coverage.onnx_road import COLUMNS, lacking_of, row
 
     console.print(tabulate([[name, *row(road)] for name, road in roads], ("model", *COLUMNS)), soft_wrap=True)
-    lacking = Counter(op for _, road in roads for graph in road for op in graph["unmapped"])
+    lacking = Counter(op for _, road in roads for op in lacking_of(road))
     if lacking:
-        told = ", ".join(f"{op} ({count} graphs)" for op, count in lacking.most_common())
+        told = ", ".join(f"{op} ({count} models)" for op, count in lacking.most_common())
         console.print(f"without a translation on this road: {told}", soft_wrap=True)
 
 
@@ -159,13 +159,20 @@ def _show_one(console: Console, record: dict[str, Any]) -> None:
             if graph["outcome"] != "right":
                 say(f"  graph {number}, {graph['kind']}: {graph['outcome']}: {graph['detail']}")
     for number, graph in enumerate(record["onnx"] or ()):
-        unmapped = f" ({', '.join(graph['unmapped'])})" if graph["unmapped"] else ""
-        detail = f": {graph['detail']}" if graph["detail"] else ""
-        runtime = f", {graph['onnxruntime']} in onnxruntime" if graph["onnxruntime"] else ""
-        say(f"by way of ONNX, graph {number}, {graph['kind']}: {graph['tvm']} on TVM{unmapped}{runtime}{detail}")
+        say(f"by way of ONNX, graph {number}, {graph['kind']}: {_on_road(graph)}")
+        if graph["given"] is not None:
+            say(f"  with what {', '.join(graph['random'])} draws given: {_on_road(graph['given'])}")
     if record["worker_output"]:
         say(f"the end of what its process printed:\n{record['worker_output']}")
     say(f"took {', '.join(f'{stage} {seconds:.0f} s' for stage, seconds in record['seconds'].items())}")
+
+
+def _on_road(graph: dict[str, Any]) -> str:
+    """How far a graph came by way of ONNX."""
+    unmapped = f" ({', '.join(graph['unmapped'])})" if graph["unmapped"] else ""
+    runtime = f", {graph['onnxruntime']} in onnxruntime" if graph["onnxruntime"] else ""
+    details = "; ".join(text for text in (graph["detail"], graph["runtime_detail"]) if text)
+    return f"{graph['tvm']} on TVM{unmapped}{runtime}" + (f": {details}" if details else "")
 
 
 def list_names(names: Sequence[str]) -> None:

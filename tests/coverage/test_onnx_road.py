@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from relaxgrad.bridge.capture import capture_pair
 from relaxgrad.cli.main import main
 from relaxgrad.coverage import onnx_road
-from relaxgrad.coverage.onnx_road import Road, row, run_onnx, try_onnx
+from relaxgrad.coverage.onnx_road import Road, draws_given, row, run_onnx, try_onnx
 from relaxgrad.coverage.stock import keep_run
 
 
@@ -41,12 +41,51 @@ def test_right_graphs_are_right_on_tvm_and_in_onnxruntime() -> None:
         assert record.nodes > 1
 
 
-def test_dropout_draws_other_numbers_in_onnxruntime_and_is_unknown_to_tvms_importer() -> None:
-    (forward, inputs), _ = runs_of(lambda x, w: nn.functional.dropout(x @ w, 0.5, training=True).sum())
+def test_dropout_takes_the_road_twice() -> None:
+    """ONNX draws other numbers, and TVM's importer knows no such operator: with its masks given, all is compared."""
+    (forward, inputs), _ = runs_of(lambda x, w: nn.functional.dropout(torch.tanh(x @ w), 0.5, training=True).sum())
     record = try_onnx(forward, inputs)
-    assert record.tvm is Road.NOT_MAPPED
-    assert record.unmapped == ["RandomUniformLike"]
-    assert record.onnxruntime in (Road.WRONG, None)
+    assert (record.tvm, record.unmapped, record.random) == (
+        Road.NOT_MAPPED, ["RandomUniformLike"], ["aten.bernoulli.p"],
+    )  # fmt: skip
+    assert record.onnxruntime in (Road.DRAWS, None)
+    assert record.given is not None
+    assert (record.given["tvm"], record.given["detail"]) == (Road.RIGHT, "")
+    assert record.given["onnxruntime"] in (Road.RIGHT, None)
+    assert row([record.to_json()])[:6] == [1, 1, 0, 1, 1, 1]
+
+
+def test_given_masks_are_those_that_are_drawn() -> None:
+    (forward, inputs), _ = runs_of(lambda x, w: nn.functional.dropout(x @ w, 0.5, training=True).sum())
+    given, values = draws_given(forward, inputs)
+    assert [i.role for i in given.inputs[len(forward.inputs) :]] == ["rng"]
+    assert not any("bernoulli" in str(n.target) for n in given.module.graph.nodes if n.op == "call_function")
+    torch.manual_seed(onnx_road.SEED)
+    expected = forward.module(*inputs)
+    torch.manual_seed(onnx_road.SEED + 1)
+    for one, other in zip(expected, given.module(*values), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_layer_norms_further_outputs_are_wrong_in_tvms_importer() -> None:
+    """Found on this road: the importer makes scalars of a layer norm's mean and deviation."""
+    (forward, inputs), *_ = runs_of(lambda x, w: nn.functional.layer_norm(x @ w, (4,)).pow(2).sum())
+    record = try_onnx(forward, inputs)
+    assert record.tvm is Road.WRONG
+    assert "shape (() against (3, 1))" in record.detail
+
+
+def test_every_op_without_a_form_is_named() -> None:
+    """The exporter stops at the first one."""
+
+    def two(x: Tensor, w: Tensor) -> Tensor:
+        return torch.linalg.qr(x @ w)[1].sum() + torch.linalg.eigvalsh(w @ w.t()).sum()
+
+    (forward, inputs), *_ = runs_of(two)
+    record = try_onnx(forward, inputs)
+    assert record.tvm is Road.NOT_EXPORTED
+    assert record.unmapped == ["aten._linalg_eigh", "aten.linalg_qr"]
+    assert "\x1b" not in record.detail
 
 
 def test_an_op_that_onnx_cannot_express_is_named() -> None:
@@ -71,7 +110,7 @@ def test_a_crash_costs_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     records = run_onnx(runs)
     assert [(r["kind"], r["tvm"]) for r in records] == [("forward", "crash"), ("backward", "right")]
     assert records[0]["detail"] == "killed by SIGABRT"
-    assert row(records)[:5] == [2, 1, 1, 1, 1]
+    assert row(records)[:6] == [2, 1, 1, 1, 1, 1]
 
 
 def test_the_audit_shows_the_road(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,7 @@ upstream: $(VENV)/ready-dev
 readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.models_page
 	$(BIN)/python -m relaxgrad.reports.bench_page
+	$(BIN)/python -m relaxgrad.reports.onnx_page
 	$(BIN)/python -m relaxgrad.reports.walk_page
 	$(BIN)/python -m relaxgrad.reports.readme
 

@@ -126,6 +126,33 @@ def check_name(model: str) -> None:
         if not path.is_file():
             files = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
             raise UserError(f"{model}: no file {place}; {_close(path.name, files, 'files there')}")
+        if not _may_have(path, function):
+            raise _no_function(model, function, place, _function_names(path))
+
+
+def _no_function(model: str, name: str, place: str, there: list[str]) -> UserError:
+    return UserError(f"{model}: no function {name} in {place}; {_close(name, there, 'functions there')}")
+
+
+def _may_have(path: Path, name: str) -> bool:
+    """Whether running a file may bind a name: False where nothing in it does. One that cannot be parsed may."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return True
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name in (
+            name,
+            "__getattr__",
+        ):
+            return True
+        if isinstance(node, ast.Name) and (
+            (node.id == name and isinstance(node.ctx, ast.Store)) or node.id in ("globals", "setattr", "exec", "vars")
+        ):
+            return True
+        if isinstance(node, ast.alias) and (node.asname or node.name) in (name, "*"):
+            return True
+    return False
 
 
 def _close(name: str, candidates: list[str], what: str) -> str:
@@ -163,7 +190,7 @@ def _find_factory(model: str) -> Callable[[], Any]:
             for n, v in vars(module).items()
             if inspect.isfunction(v) and v.__module__ == module.__name__ and not n.startswith("_")
         ]
-        raise UserError(f"{model}: no function {name} in {place}; {_close(name, own, 'functions there')}")
+        raise _no_function(model, name, place, own)
     if not callable(factory):
         raise UserError(f"{model}: {name} is a {type(factory).__name__}, not a function that returns {CONTRACT}")
     _check_no_arguments(model, name, factory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -164,3 +165,14 @@ def test_off_it_loads_and_prints_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def test_docs_have_every_switch() -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "docs" / "switches.md").read_text(encoding="utf-8")
+    for name, meaning in logs.STAGES.items():
+        assert f"| `{name}` | {meaning} |" in text
+    sources = "".join(file.read_text(encoding="utf-8") for file in (root / "bridge").rglob("*.py"))
+    switches = set(re.findall(r"\bRELAXGRAD_[A-Z_]*[A-Z]\b", sources))
+    assert len(switches) >= 4
+    assert {name for name in switches if f"| `{name}` |" not in text} == set()

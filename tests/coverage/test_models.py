@@ -156,11 +156,11 @@ def test_what_is_wrong_with_a_factory(file: Path, function: str, says: str) -> N
 
 
 def test_a_file_that_raises_or_does_not_parse(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text("import torch\n\nx = 1 / 0\n")
+    (tmp_path / "bad.py").write_text("import torch\n\nx = 1 / 0\ndef f(): ...\n")
     assert re.search(r"importing it raised ZeroDivisionError: .* at \S+bad\.py:3", message(f"{tmp_path}/bad.py:f"))
     (tmp_path / "worse.py").write_text("def f(:\n")
     assert re.search(r"raised SyntaxError: .* at \S+worse\.py:1", message(f"{tmp_path}/worse.py:f"))
-    (tmp_path / "lacks.py").write_text("import not_there_at_all\n")
+    (tmp_path / "lacks.py").write_text("import not_there_at_all\ndef f(): ...\n")
     assert "ModuleNotFoundError" in message(f"{tmp_path}/lacks.py:f")
 
 
@@ -198,3 +198,24 @@ def test_no_such_module_against_a_module_that_lacks_another(file: Path, monkeypa
 def test_describe_without_message_or_traceback() -> None:
     assert describe(ValueError()) == "ValueError"
     assert describe(ValueError("a\nb")) == "ValueError: a"
+
+
+def test_a_missing_function_is_told_without_running_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "harmless.py"
+    file.write_text("raise SystemExit('it ran')\ndef make(): ...\n")
+    with pytest.raises(UserError, match=r"no function mkae in \S+; did you mean make\?"):
+        check_name(f"{file}:mkae")
+    check_name(f"{file}:make")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from other import make", "from other import a as make", "from other import *", "make = a", "if a:\n  make = 1",
+        "for make in a: ...", "class make: ...", "globals()['ma' 'ke'] = 1", "def __getattr__(name): ...",
+        "not Python(",
+    ],
+)  # fmt: skip
+def test_a_name_that_a_file_may_bind_is_left_to_running_it(text: str, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(text)
+    check_name(f"{tmp_path / 'model.py'}:make")

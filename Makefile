@@ -44,6 +44,7 @@ readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.models_page
 	$(BIN)/python -m relaxgrad.reports.bench_page
 	$(BIN)/python -m relaxgrad.reports.onnx_page
+	$(BIN)/python -m relaxgrad.reports.schema_page
 	$(BIN)/python -m relaxgrad.reports.walk_page
 	$(BIN)/python -m relaxgrad.reports.readme
 

@@ -68,7 +68,6 @@ def record_of(
         symbolic=bool(compiled.plan.sources),
         kernels=sum(kind is Kind.NATIVE for kind in compiled.kernels.values()),
         seconds=seconds,
-        waited=0.0,
         nodes=_node_records(captured.module, nodes),
     )
 
@@ -85,7 +84,6 @@ def record_in_aten(captured: CapturedGraph, reasons: Sequence[Reason], why: Reas
         symbolic=is_symbolic(captured.module),
         kernels=0,
         seconds={},
-        waited=0.0,
         nodes=_in_aten_records(reasons),
     )
 

@@ -112,7 +112,7 @@ class GraphRecord:
     symbolic: bool  # whether the graph has symbolic sizes
     kernels: int  # kernels that TVM generated, after fusion
     seconds: dict[str, float]  # stage -> wall time in seconds: translate, compile; cache, of a graph that was kept
-    waited: float  # seconds for which the process that trains was kept waiting; a child process may have compiled
     nodes: tuple[NodeRecord, ...] = ()  # in the order in which they run
+    waited: float = 0.0  # seconds for which the process that trains was kept waiting; a child may have compiled
     runs: int = 0  # calls so far. Filled by the runtime
     copies: int = 0  # input copies made because of layout so far. Filled by the runtime

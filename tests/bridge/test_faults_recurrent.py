@@ -95,7 +95,7 @@ def test_other_backends_still_break_at_recurrent_layers() -> None:
     torch.compiler.reset()  # Dynamo remembers that it gave up on this code
     with bridge.record_graphs() as records:
         torch.compile(layer, backend="relaxgrad")(torch.ones(1, 1, 2))
-    assert len(records) == 1
+    assert [r.kind for r in records if r.runs] == ["forward"]  # the layer as a whole
     torch.compiler.reset()
     torch.compile(layer, backend=other)(torch.ones(1, 1, 2))
     assert not graphs

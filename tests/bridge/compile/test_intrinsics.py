@@ -20,6 +20,7 @@ from relaxgrad.bridge.compile.math import FUNCTIONS
 from relaxgrad.bridge.compile.schedule import cpu
 from relaxgrad.bridge.compile.target import _runs_here, resolve_target
 from relaxgrad.bridge.importer.compute import intrinsic
+from tests.expected_skips import Lacking, skip
 
 #: What TVM names differently.
 _NAMES: dict[str, Callable[..., Any]] = {name: functools.partial(intrinsic.call, name) for name in intrinsic.OPS}
@@ -59,7 +60,7 @@ def _dtype(x: Tensor) -> str:
 
 def _run(function: Callable[..., Any], *inputs: Tensor, target: str = "llvm", vector: bool = True) -> Tensor:
     if not _runs_here(resolve_target(target, to_run=False))[0]:
-        pytest.skip(f"this machine does not run {target}")
+        skip(Lacking.CPU_TARGET, f"this machine does not run {target}")
     result = torch.full_like(inputs[0], 77)
     _compiled(function, list(inputs), target, vector)["main"](*inputs, result)
     return result

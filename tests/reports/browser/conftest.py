@@ -11,6 +11,7 @@ import pytest
 from filelock import FileLock
 
 from relaxgrad.reports import browser as browsers
+from tests.expected_skips import Lacking, skip
 
 
 @dataclass
@@ -32,7 +33,7 @@ Open = Callable[..., Opened]
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     if reason := browsers.missing():
-        pytest.skip(reason)
+        skip(Lacking.BROWSER, reason)
     with browsers.browser() as found:
         yield found
 

@@ -65,8 +65,8 @@ class Executable:
             machine = self._threads.machine = Machine(self._compiled.library)
         return machine
 
-    def instrument(self, hook: Callable[..., int]) -> None:
-        """Has this thread's machine call `hook(function, name, before, returned, *args)` around each kernel."""
+    def instrument(self, hook: Callable[..., int] | None) -> None:
+        """Has this thread's machine call `hook(function, name, before, returned, *args)` around each kernel, or none."""
         self._machine().instrument(hook)
 
     def __call__(self, args: list[Any]) -> list[Any]:

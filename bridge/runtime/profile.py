@@ -44,17 +44,13 @@ def profile_kernels() -> Iterator[list[KernelTime]]:
         yield found
     finally:
         for executable, recorder in recorders:
-            executable.instrument(_nothing)
+            executable.instrument(None)
             found += recorder.times.values()
 
 
 def _name_of(target: Any) -> str:
     """An op's own name; a function's without its address."""
     return str(target) if isinstance(target, torch_api.OpOverload) else getattr(target, "__name__", str(target))
-
-
-def _nothing(*_: Any) -> int:
-    return 0
 
 
 class _Recorder:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -54,6 +57,33 @@ def test_bytes_and_operations_come_from_the_shapes() -> None:
     assert sorted(t.flops for t in products.values()) == sorted([2 * 2 * 4 * 11 * 7, 2 * 2 * 3 * 6 * 6 * 5])
     native = [t for t in times if t.kind is Kind.NATIVE and "sin" in t.name]
     assert [(t.flops, t.bytes) for t in native] == [(0, 2 * 2 * 4 * batch.numel())]
+
+
+def test_nothing_of_the_profiler_stays() -> None:
+    """A hook left in the machine, even one that does nothing, costs a call of Python before and after each kernel."""
+    torch_api.dynamo_reset()
+    compiled = torch.compile(lambda x: (x @ x).sin().sum(), backend=relaxgrad)
+    x = torch.randn(8, 8)
+    compiled(x)
+
+    def python_calls() -> int:
+        calls = 0
+
+        def count(frame: Any, event: str, argument: Any) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count)
+        try:
+            compiled(x)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    before = python_calls()
+    with profile_kernels():
+        assert python_calls() > before
+    assert python_calls() == before
 
 
 def test_a_call_of_a_function_is_named_without_an_address() -> None:

@@ -26,3 +26,10 @@ def symbols() -> frozenset[str]:
     except OSError:
         return frozenset()
     return frozenset(name for name in _WANTED if hasattr(handle, name))
+
+
+@functools.cache
+def is_slow_for_few_rows() -> bool:
+    """Whether products of few rows are better generated than called: measured with MKL on AVX-512, and there alone."""
+    wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    return wide and torch.backends.mkl.is_available()

@@ -104,7 +104,7 @@ def _collect(node: torch.fx.Node, root: torch.fx.Node, tree: SumOfProducts) -> N
 def _product(node: torch.fx.Node) -> tuple[list[torch.fx.Node], Product | None]:
     """The matrix product behind any number of transposes that nobody else reads, and the nodes on the way to it."""
     passed, turned = [node], False
-    while _is_transpose(node) and len(node.users) == 1:
+    while is_transpose(node) and len(node.users) == 1:
         turned = not turned
         node = node.args[0]  # type: ignore[assignment]  # of permute
         passed.append(node)
@@ -112,7 +112,7 @@ def _product(node: torch.fx.Node) -> tuple[list[torch.fx.Node], Product | None]:
     return passed, Product(node, turned) if found else None
 
 
-def _is_transpose(node: Any) -> bool:
+def is_transpose(node: Any) -> bool:
     return node.target is aten.permute.default and list(node.args[1]) in ([1, 0], [-1, -2])
 
 
@@ -147,6 +147,6 @@ def _factor(ctx: Translator, node: Any, transposed: bool) -> TensorValue:
     """A factor or its transpose: what it is itself the transpose of, where it is one."""
     if not transposed:
         return ctx.env[node]
-    if _is_transpose(node):
+    if is_transpose(node):
         return ctx.env[node.args[0]]
     return ctx.compute(layout.permute, [ctx.env[node]], (1, 0))

@@ -100,6 +100,7 @@ class Translator:
         self.ran_as: Kind  # how it runs; a converter that has two ways says which it took
         self.scalars: list[sympy.Expr] = []
         self._scalar_numbers: dict[Any, int] = {}
+        self._shared: dict[Any, TensorValue] = {}
         self.nodes: list[NodeReport] = []
         self.kernels: dict[str, set[str]] = defaultdict(set)  # name of a kernel -> the nodes that it computes
 
@@ -431,6 +432,13 @@ class Translator:
     def compute(self, function: Callable[..., Any], tensors: Sequence[TensorValue], *args: Any) -> TensorValue:
         """One native result: `function(*te_tensors, *args)` returns a te.Tensor."""
         return self.wrap(self.emit(function, [t.var for t in tensors], *args))
+
+    def once(self, function: Callable[..., Any], tensor: TensorValue, *args: Any) -> TensorValue:
+        """What `compute` gives, computed at the first node that asks for it and kept for others of the graph."""
+        key = (tensor.var, function, args)
+        if key not in self._shared:
+            self._shared[key] = self.compute(function, [tensor], *args)
+        return self._shared[key]
 
     def compute_many(
         self, function: Callable[..., Any], tensors: Sequence[TensorValue], *args: Any

@@ -66,7 +66,7 @@ class Executable:
         return machine
 
     def instrument(self, hook: Callable[..., int] | None) -> None:
-        """Has this thread's machine call `hook(function, name, before, returned, *args)` around each kernel, or none."""
+        """Has this thread's machine call `hook(function, name, before, returned, *args)` at each kernel, or nothing."""
         self._machine().instrument(hook)
 
     def __call__(self, args: list[Any]) -> list[Any]:

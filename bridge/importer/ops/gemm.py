@@ -1,4 +1,4 @@
-"""Matrix products of float32 and float64, called from generated code. Other dtypes go to ATen (ops/library.py)."""
+"""Matrix products of float32 and float64, called from generated code or, of few rows, generated; others by ATen."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 
 from ... import blas
 from ...kinds import Kind
-from ..compute import gemm
+from ..compute import few_rows, gemm, layout
 from ..compute.gemm import Matrix
+from ..products import is_transpose
 from ..registry import register
 from ..translate import Translator
 from ..values import SymbolicNumber, TensorValue
@@ -17,7 +18,15 @@ from ..values import SymbolicNumber, TensorValue
 aten = torch.ops.aten
 
 
-def _operand(ctx: Translator, x: TensorValue) -> tuple[TensorValue, Matrix] | None:
+#: Where a product's right-hand matrix stands among its arguments.
+_PRODUCTS = {aten.mm.default: 1, aten.addmm.default: 2}
+#: Products of few rows by one transposed matrix from which on it is turned.
+ENOUGH_TO_TURN = 8
+
+Operand = tuple[TensorValue, Matrix]
+
+
+def _operand(ctx: Translator, x: TensorValue) -> Operand | None:
     """The tensor to read and how the matrix lies in it: in place where its memory allows, else as a row-major copy."""
     place = x.place
     if place is not None and place.root.dense:
@@ -61,11 +70,44 @@ def _product(ctx: Translator, a: TensorValue, b: TensorValue, alpha: float, star
     left, right = _operand(ctx, a), _operand(ctx, b)
     if left is None or right is None:
         return _in_aten(ctx)
+    if (turned := _of_few_rows(ctx, left, right)) is not None:
+        right = turned
+        ctx.ran_as = Kind.NATIVE
 
     def compute(p: Any, q: Any, *rest: Any) -> Any:
-        return gemm.product(p, q, left[1], right[1], a.dtype, alpha=alpha, start=rest[0] if rest else None)
+        first = rest[0] if rest else None
+        if turned is not None:
+            return few_rows.product(p, q, left[1], right[1], alpha=alpha, start=first)
+        return gemm.product(p, q, left[1], right[1], a.dtype, alpha=alpha, start=first)
 
     return ctx.compute(compute, [left[0], right[0], *([] if start is None else [start])])
+
+
+def _of_few_rows(ctx: Translator, left: Operand, right: Operand) -> Operand | None:
+    """The right-hand side, row-major, of a product that generated code does better than the BLAS; None of another.
+
+    A transposed matrix is turned once, where enough products of the graph read it to pay for that.
+    """
+    if not blas.is_slow_for_few_rows():
+        return None
+    (held, matrix), (root, by) = left, right
+    if by.transposed and _shares(ctx.node) >= ENOUGH_TO_TURN and root.shape == (by.columns, by.rows):
+        turned = Matrix(by.rows, by.columns, False, by.columns)
+        if few_rows.fits(matrix, turned, held.shape, (by.rows, by.columns), held.dtype):
+            return ctx.once(layout.permute, root, (1, 0)), turned
+        return None
+    return right if few_rows.fits(matrix, by, held.shape, root.shape, held.dtype) else None
+
+
+def _shares(node: torch.fx.Node) -> int:
+    """Of how many products a product's right-hand matrix is the right-hand matrix."""
+    shared = _right(node)
+    alike = [n for n in shared.args[0].users if is_transpose(n)] if is_transpose(shared) else [shared]
+    return sum(user.target in _PRODUCTS and _right(user) is n for n in alike for user in n.users)
+
+
+def _right(node: torch.fx.Node) -> Any:
+    return node.args[_PRODUCTS[node.target]]
 
 
 @register(aten.bmm.default, kind=Kind.LIBRARY)

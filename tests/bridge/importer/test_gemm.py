@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from unittest import mock
 
 import pytest
@@ -9,10 +10,12 @@ import torch
 
 from relaxgrad.bridge import blas
 from relaxgrad.bridge.backend import record_graphs
-from relaxgrad.bridge.importer.compute import gemm
+from relaxgrad.bridge.importer.compute import few_rows, gemm
+from relaxgrad.bridge.importer.ops.gemm import ENOUGH_TO_TURN
 from tests.bridge.importer.harness import run_test
 
 LIBRARY = {"library"}
+BOTH = LIBRARY | {"native"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -20,18 +23,16 @@ def test_mm_reads_transposed_and_sliced_operands_where_they_lie(dtype: torch.dty
     def products(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x @ w, x.t() @ x, w.t() @ x.t(), x[:, 1:3] @ w[1:3], x[1:2] @ w[:, :1], x[:, :1] @ w[:1]
 
-    records = run_test(
-        products, torch.randn(6, 4, dtype=dtype), torch.randn(4, 7, dtype=dtype), kinds=LIBRARY | {"native"}
-    )
+    records = run_test(products, torch.randn(6, 4, dtype=dtype), torch.randn(4, 7, dtype=dtype), kinds=BOTH)
     assert all(not r.reasons for r in records)
 
 
 def test_mm_copies_an_operand_without_contiguous_rows_or_columns() -> None:
-    run_test(lambda x, w: x[::2, ::2] @ w[::2], torch.randn(6, 8), torch.randn(8, 5), kinds=LIBRARY | {"native"})
+    run_test(lambda x, w: x[::2, ::2] @ w[::2], torch.randn(6, 8), torch.randn(8, 5), kinds=BOTH)
 
 
 def test_mm_of_an_expanded_operand() -> None:
-    run_test(lambda x, w: x.expand(5, 4) @ w, torch.randn(1, 4), torch.randn(4, 3), kinds=LIBRARY | {"native"})
+    run_test(lambda x, w: x.expand(5, 4) @ w, torch.randn(1, 4), torch.randn(4, 3), kinds=BOTH)
 
 
 @pytest.mark.parametrize("alpha", [1, 0.5])
@@ -40,7 +41,7 @@ def test_addmm_starts_from_a_broadcast_bias(bias: tuple[int, ...], alpha: float)
     run_test(
         lambda b, x, w: torch.addmm(b, x, w, alpha=alpha),
         torch.randn(bias), torch.randn(6, 4), torch.randn(4, 7),
-        kinds=LIBRARY | {"native"} if alpha != 1 or bias != (6, 7) else LIBRARY,
+        kinds=BOTH if alpha != 1 or bias != (6, 7) else LIBRARY,
         ops={"aten.addmm.default"},
     )  # fmt: skip
 
@@ -48,7 +49,7 @@ def test_addmm_starts_from_a_broadcast_bias(bias: tuple[int, ...], alpha: float)
 def test_addmm_with_a_scaled_bias() -> None:
     run_test(
         lambda b, x, w: torch.addmm(b, x, w, beta=0.25),
-        torch.randn(7), torch.randn(6, 4), torch.randn(4, 7), kinds=LIBRARY | {"native"},
+        torch.randn(7), torch.randn(6, 4), torch.randn(4, 7), kinds=BOTH,
     )  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def test_bmm_of_permuted_heads() -> None:
         heads = q.view(2, 5, 3, 4).transpose(1, 2), k.view(2, 5, 3, 4).transpose(1, 2)
         return heads[0] @ heads[1].transpose(-1, -2)
 
-    run_test(attention, torch.randn(2, 5, 12), torch.randn(2, 5, 12), kinds=LIBRARY | {"native"})
+    run_test(attention, torch.randn(2, 5, 12), torch.randn(2, 5, 12), kinds=BOTH)
 
 
 def test_products_with_symbolic_sizes() -> None:
@@ -67,7 +68,7 @@ def test_products_with_symbolic_sizes() -> None:
     def inputs(rows: int) -> tuple[torch.Tensor, ...]:
         return torch.randn(rows, 8), torch.randn(8, 3), torch.randn(3)
 
-    run_test(step, *inputs(4), then=[inputs(6), inputs(3)], dynamic=True, kinds=LIBRARY | {"native"})
+    run_test(step, *inputs(4), then=[inputs(6), inputs(3)], dynamic=True, kinds=BOTH)
 
 
 def test_an_inner_size_of_zero_gives_zeros() -> None:
@@ -91,3 +92,75 @@ def test_matrix_says_when_a_layout_has_no_blas_form() -> None:
     assert gemm.matrix(4, 5, 0, 1) is None, "rows that overlap"
     assert gemm.matrix(4, 5, 1, 4) == gemm.Matrix(4, 5, True, 4)
     assert gemm.matrix(1, 5, 999, 1) == gemm.Matrix(1, 5, False, 5), "the step of a single row has no meaning"
+
+
+@pytest.fixture
+def _slow_for_few_rows() -> Iterator[None]:
+    """Products of few rows are generated, whatever this CPU: its vectors may be narrower, not the result other."""
+    with mock.patch.object(blas, "is_slow_for_few_rows", return_value=True):
+        yield
+
+
+@pytest.mark.usefixtures("_slow_for_few_rows")
+@pytest.mark.parametrize("rows", [3, 8, 9, 24])
+@pytest.mark.parametrize(("inner", "columns"), [(5, 48), (300, 100), (256, 64), (513, 1000)])
+def test_a_product_of_few_rows_is_generated(rows: int, inner: int, columns: int) -> None:
+    with mock.patch.object(gemm, "product", side_effect=AssertionError("the BLAS was called")):
+        run_test(torch.mm, torch.randn(rows, inner), torch.randn(inner, columns), grad=False)
+
+
+@pytest.mark.usefixtures("_slow_for_few_rows")
+@pytest.mark.parametrize("alpha", [1, -1.5])
+@pytest.mark.parametrize("start", [(56,), (8, 1), (1, 56), (8, 56), (1,), ()], ids=str)
+def test_a_product_of_few_rows_starts_from_a_broadcast_tensor(start: tuple[int, ...], alpha: float) -> None:
+    run_test(
+        lambda s, x, w: torch.addmm(s, x, w, alpha=alpha),
+        torch.randn(start), torch.randn(8, 20), torch.randn(20, 56), grad=False, ops={"aten.addmm.default"},
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("_slow_for_few_rows")
+def test_factors_of_few_rows_are_read_where_they_lie() -> None:
+    def products(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x[4:9] @ w[10:30, 16:80], x[:5, :7] @ w[3:10], x[::4] @ w[:20], x[:4, 3:] @ w[3:20, -48:]
+
+    run_test(products, torch.randn(20, 20), torch.randn(40, 80), grad=False)
+
+    def of_stacks(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x[2] @ w[0], x[:, 3, :10] @ w[0, 10:, 8:], x[1, ::2, 2:] @ w[0, :18]
+
+    run_test(of_stacks, torch.randn(3, 8, 20), torch.randn(1, 30, 60)[:, :20], grad=False)
+
+
+@pytest.mark.usefixtures("_slow_for_few_rows")
+def test_a_transposed_matrix_that_many_products_read_is_turned_once() -> None:
+    def steps(count: int) -> Callable[..., torch.Tensor]:
+        def run(h: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            for _ in range(count):
+                h = torch.tanh(h @ w.t())
+            return h
+
+        return run
+
+    with mock.patch.object(few_rows, "product", side_effect=few_rows.product) as generated:
+        run_test(steps(ENOUGH_TO_TURN), torch.randn(4, 64), torch.randn(64, 64) / 8, grad=False)
+        assert generated.call_count == ENOUGH_TO_TURN
+        run_test(steps(ENOUGH_TO_TURN - 1), torch.randn(4, 64), torch.randn(64, 64) / 8, grad=False, kinds=BOTH)
+        assert generated.call_count == ENOUGH_TO_TURN
+
+
+@pytest.mark.usefixtures("_slow_for_few_rows")
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((2, 64), (64, 64)), ((25, 64), (64, 64)), ((8, 64), (64, 47))],
+    ids=["too few rows", "too many rows", "too few columns"],
+)
+def test_other_products_call_the_blas(left: tuple[int, int], right: tuple[int, int]) -> None:
+    run_test(torch.mm, torch.randn(left), torch.randn(right), grad=False, kinds=LIBRARY)
+
+
+@pytest.mark.usefixtures("_slow_for_few_rows")
+def test_products_of_few_rows_propagate_nan_and_infinity() -> None:
+    x, w = torch.randn(8, 300), torch.randn(300, 64)
+    x[1, 2], x[3, 299], w[5, 63] = float("nan"), float("inf"), float("-inf")
+    run_test(torch.mm, x, w, grad=False)

@@ -2,7 +2,8 @@
 
 Element-wise blocks are inlined into their readers. What is left is one of three kinds of kernel:
 
-- element-wise: loops fused, the outer part in parallel, the inner part in vector lanes;
+- element-wise: loops fused, the outer part in parallel, the inner part in vector lanes; in tiles where the output's
+  columns are rows of what it reads (transposes, layout changes);
 - rows: reductions along the innermost dims and the element-wise work between them (softmax, layer norm, their
   backwards): all blocks under one loop over the rows, each reduction in vector lanes first and then across them;
 - columns: reductions along outer dims: vector lanes over neighbouring columns.
@@ -35,6 +36,8 @@ REPEATED_LOADS = 64
 #: Divisions inside divisions in an index, from which on an element is stored where a reader's index divides again: two
 #: reshapes in a row are as far as TVM's simplifier is right (tests/bridge/compile/test_cpu_schedule.py has a case).
 NESTED_DIVISIONS = 2
+#: Steps of a tile along the dim that an input is contiguous in: a cache line of float32.
+TILE = 16
 #: Columns that are taken apart by their remainder: see _column_step.
 _STEPS = {2, 3, 4}
 #: Functions that are worth a temporary row instead of computing them once for each reader.
@@ -374,6 +377,47 @@ def _column_step(sch: s_tir.Schedule, block: Block) -> int:
     return found.pop() if len(found) == 1 and found <= _STEPS else 0
 
 
+def _crossing(sch: s_tir.Schedule, block: Block) -> int | None:
+    """The number of the dim, not the last, that a load runs along contiguously while the last one crosses its rows."""
+    node = sch.get(block)
+    *outer, last = [v.var for v in node.iter_vars]
+    for load in _loads(sch, block):
+        *rows, column = load.indices or [None]
+        if any(_contains(index, last) for index in rows) and not _contains(column, last):
+            found = next((d for d, var in enumerate(outer) if var.same_as(column)), None)
+            if found is not None:
+                return found
+    return None
+
+
+def _contains(expr: Any, wanted: Any) -> bool:
+    found = False
+
+    def visit(var: Any) -> None:
+        nonlocal found
+        found = found or var.same_as(wanted)
+
+    tvm_ffi.structural_walk(expr, (tirx.Var, visit))
+    return found
+
+
+def _in_tiles(sch: s_tir.Schedule, loops: list[Loop], extents: list[int], crossing: int) -> list[Loop]:
+    """Tiles of the dims `crossing` and last, vector lanes in the last; returns the loops around, [] where none fits.
+
+    A vector along the last dim reads one element of each of its rows. The next steps read those rows' next elements,
+    which lie in the cache lines that the first step fetched.
+    """
+    lanes, steps = (next(n for n in range(TILE, 0, -1) if extents[d] % n == 0) for d in (-1, crossing))
+    if min(lanes, steps) < 4:
+        return []
+    columns, inner = sch.split(loops[-1], [None, lanes])
+    outer, step = sch.split(loops[crossing], [None, steps])
+    around = [*loops[:crossing], outer, *loops[crossing + 1 : -1], columns]
+    sch.reorder(*around, step, inner)
+    sch.vectorize(inner)
+    return around
+
+
 def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
     if not loops or _is_one_bfloat16(sch, block):
         return
@@ -386,6 +430,11 @@ def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
     total = math.prod(extents)
     step = _column_step(sch, block)
     divided = _divisions(_loads(sch, block)) > 0
+    crossing = _crossing(sch, block)
+    if crossing is not None and total and (around := _in_tiles(sch, loops, extents, crossing)):
+        if total >= PARALLEL_ELEMENTS:
+            _in_parallel(sch, around, divided)
+        return
     if step and extents[-1] % step == 0 and total:
         # LLVM makes vectors of the loop around: its steps read and write neighbours.
         sch.unroll(sch.split(loops[-1], [None, step])[1])

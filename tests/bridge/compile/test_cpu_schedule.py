@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from tvm import te, tirx
 
 from relaxgrad.bridge.backend import relaxgrad
-from relaxgrad.bridge.importer.compute import norm, pointwise, reduce
+from relaxgrad.bridge.importer.compute import layout, norm, pointwise, reduce
 from tests.bridge.compile.kernels import build
 
 ACCUMULATE = ("float32", "float64", "float32")
@@ -34,6 +35,50 @@ def test_element_wise_chain_becomes_one_block(shape: tuple[int, ...]) -> None:
     assert _text(kernel).count("T.sblock(") == 1
     if x.numel() % 16 == 0:
         assert "T.vectorized(T.int64(16))" in _text(kernel)
+
+
+def _extents(kernel: Any) -> list[int]:
+    """Of the kernel's loops, outermost first."""
+    found = re.findall(r"for .* in (?:range|T\.\w+)\((.*)\):", _text(kernel))
+    return [int(n) for loop in found for n in re.findall(r"\b\d+\b", loop.replace("int64", ""))]
+
+
+TRANSPOSES = [
+    ((64, 48), (1, 0), (16, 16)),
+    ((100, 60), (1, 0), (15, 10)),
+    ((3, 28, 5, 96), (0, 3, 1, 2), (16, 5)),
+    ((2, 6, 7, 7), (0, 2, 3, 1), (7, 6)),
+    ((5, 32, 4, 8), (1, 3, 0, 2), (8, 4)),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize(("shape", "order", "tile"), TRANSPOSES, ids=str)
+def test_transposes_go_by_tiles(
+    shape: tuple[int, ...], order: tuple[int, ...], tile: tuple[int, int], dtype: torch.dtype
+) -> None:
+    x = torch.randn(shape).to(dtype) if dtype != torch.bool else torch.randn(shape) > 0
+    (y,), kernel = build(lambda t: layout.permute(t, order), x)
+    assert torch.equal(y, x.permute(order))
+    assert tuple(_extents(kernel)[-2:]) == tile
+    assert "T.vectorized(" in _text(kernel)
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "extents"),
+    [
+        ((64, 4, 48), (1, 0, 2), [4, 64, 3, 16]),
+        ((64, 3), (1, 0), [3, 4, 16]),
+        ((3, 64), (1, 0), [12, 16]),
+        ((19, 64), (1, 0), [76, 16]),
+    ],
+    ids=["rows stay", "few columns", "few rows", "no divisor"],
+)
+def test_other_transposes_have_no_tiles(shape: tuple[int, ...], order: tuple[int, ...], extents: list[int]) -> None:
+    x = torch.randn(shape)
+    (y,), kernel = build(lambda t: layout.permute(t, order), x)
+    assert torch.equal(y, x.permute(order))
+    assert _extents(kernel) == extents
 
 
 def test_values_read_twice_over_and_over_do_not_double_the_expression() -> None:

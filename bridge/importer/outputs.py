@@ -61,6 +61,7 @@ class Outputs:
             self._output(leaf, role) if isinstance(leaf, torch.fx.Node) else FromConstant(leaf)
             for leaf, role in zip(leaves, self._ctx.output_roles(len(leaves)), strict=True)
         ]
+        self._ctx.sites.put_back()
         if self._ctx.sites.last_ordered is not None:
             self._result(self._ctx.sites.last_ordered)
         return plans, mutations

@@ -12,7 +12,9 @@ from tvm import relax
 
 from .. import torch_api
 from ..kinds import Kind
+from . import drawing
 from .compute.layout import permute
+from .compute.mersenne import STATE
 from .translation import SITE_FUNCTION, CallSite, SiteResult, Strided, TensorArg
 from .types import DTYPES, dense_order, inverse, is_typed
 from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
@@ -28,6 +30,25 @@ class Sites:
         self._ctx = translator
         self.table: list[CallSite] = []
         self.last_ordered: relax.Var | None = None
+        self._drawn: TensorValue | None = None
+
+    def generator_state(self) -> TensorValue:
+        """The state of the default generator at this place of the graph (see drawing.py)."""
+        if self._drawn is not None:
+            return self._drawn
+        words = torch.empty(STATE, dtype=torch.int64)
+        state: TensorValue = self.call(drawing.get_state, (), {}, words, Kind.LIBRARY, fresh=True, ordered=True)
+        return state
+
+    def drew_until(self, state: TensorValue) -> None:
+        """Goes on from `state`. It is put back before the next call that may draw, and at the end of the graph."""
+        self._drawn = state
+
+    def put_back(self) -> None:
+        """Puts back what the generator's state became in the graph."""
+        if (state := self._drawn) is not None:
+            self._drawn = None
+            self.call(drawing.set_state, (state,), {}, None, Kind.LIBRARY, fresh=True, ordered=True)
 
     def call_node(self, node: torch.fx.Node, kind: Kind, *, fresh: bool = False) -> Value:
         """The node's own op with the node's own arguments."""
@@ -54,6 +75,8 @@ class Sites:
         `fresh`: the results never share memory with the arguments. `ordered`: see Note [Order of random calls].
         """
         ctx = self._ctx
+        if ordered:
+            self.put_back()
         packed: list[relax.Expr] = []
         positions: dict[Any, int] = {}
 

@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 #: Where a product's right-hand matrix stands among its arguments.
-_PRODUCTS = {aten.mm.default: 1, aten.addmm.default: 2}
+_PRODUCTS: dict[Any, int] = {aten.mm.default: 1, aten.addmm.default: 2}
 #: Products of few rows by one transposed matrix from which on it is turned.
 ENOUGH_TO_TURN = 8
 

@@ -71,10 +71,8 @@ def _is_ours(fake: torch.Tensor, p: Any, generator: Any) -> bool:
 
 
 def _bernoulli(ctx: Translator, size: list[int], p: float, dtype: torch.dtype) -> TensorValue:
-    words = torch.empty(mersenne.STATE, dtype=torch.int64)
-    state = ctx.sites.call(drawing.get_state, (), {}, words, Kind.LIBRARY, fresh=True, ordered=True)
-    mask, after = ctx.compute_many(mersenne.bernoulli, [state], size, p, DTYPES[dtype])
-    ctx.sites.call(drawing.set_state, (after,), {}, None, Kind.LIBRARY, fresh=True, ordered=True)
+    mask, after = ctx.compute_many(mersenne.bernoulli, [ctx.sites.generator_state()], size, p, DTYPES[dtype])
+    ctx.sites.drew_until(after)
     ctx.ran_as = Kind.NATIVE
     return mask
 

@@ -10,6 +10,7 @@ from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.importer.compute import mersenne
 from relaxgrad.bridge.importer.ops import random
 from relaxgrad.bridge.kinds import Kind
+from relaxgrad.bridge.runtime.profile import profile_kernels
 from tests.bridge.compile.kernels import build
 
 SIZE = (70, 61)  # 8,540 words: thirteen times 624 and some
@@ -59,6 +60,27 @@ def test_large_masks_are_native_and_draw_on_where_others_stopped(monkeypatch: py
         kinds = [node.kind for node in graphs[0].nodes if "bernoulli" in node.op]
         assert kinds.count(Kind.NATIVE) == (2 if ours else 0)
         assert len(kinds) == 3
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["one after the other", "others draw between"])
+def test_the_state_is_fetched_and_put_back_once_for_masks_in_a_row(between: bool) -> None:
+    def function(x: Tensor) -> Tensor:
+        for number in range(4):
+            x = torch.nn.functional.dropout(x, 0.1 + number / 10)
+            if between and number == 1:
+                x = x + torch.randn_like(x)
+        return x
+
+    x = torch.ones(100, 100)
+    compiled = torch.compile(function, backend=relaxgrad, options={"fallback": "error", "cache": "off"})
+    compiled(x)
+    torch.manual_seed(3)
+    with profile_kernels() as times:
+        seen = [compiled(x), torch.rand(3)]
+    torch.manual_seed(3)
+    assert all(map(torch.equal, seen, [function(x), torch.rand(3)]))
+    calls = {t.name: t.calls for t in times}
+    assert calls["get_state"] == calls["set_state"] == (2 if between else 1)
 
 
 def test_this_torch_draws_by_the_twister() -> None:

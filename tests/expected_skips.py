@@ -6,6 +6,7 @@ commas; lacking one of those fails.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from enum import StrEnum
 from typing import NoReturn
@@ -20,12 +21,18 @@ class Lacking(StrEnum):
 
     BROWSER = "browser"
     CPU_TARGET = "cpu-target"
+    CPUINFO = "cpuinfo"
+    PACKAGE = "package"
+    TORCH_RELEASE = "torch-release"
 
 
 #: Kind -> why a test cannot do without it.
 EXPECTED_SKIPS: dict[Lacking, str] = {
     Lacking.BROWSER: "what a page does when it is opened, sorted, clicked and printed is seen in a browser alone",
     Lacking.CPU_TARGET: "code for vector instructions that this CPU lacks compiles here and cannot run",
+    Lacking.CPUINFO: "what the system shows of an x86 CPU is read from /proc/cpuinfo",
+    Lacking.PACKAGE: "an optional package, another road's or some models' of the zoo, is installed for those alone",
+    Lacking.TORCH_RELEASE: "a page holds the graphs of the torch that it was made with; others have other graphs",
 }
 
 
@@ -34,3 +41,9 @@ def skip(lacking: Lacking, detail: str) -> NoReturn:
     if lacking in os.environ.get(NEED, "").split(","):
         pytest.fail(f"{NEED} names {lacking}: {detail}")
     pytest.skip(f"{lacking}: {EXPECTED_SKIPS[lacking]} ({detail})")
+
+
+def need_package(name: str) -> None:
+    """Skips the test where the package is not installed."""
+    if importlib.util.find_spec(name) is None:
+        skip(Lacking.PACKAGE, name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.expected_skips import EXPECTED_SKIPS, NEED, Lacking, skip
@@ -20,3 +23,11 @@ def test_a_prepared_machine_fails_where_another_skips(lacking: Lacking, monkeypa
     monkeypatch.setenv(NEED, ",".join(Lacking))
     with pytest.raises(pytest.fail.Exception, match="gone"):
         skip(lacking, "gone")
+
+
+def test_nothing_is_skipped_in_another_way() -> None:
+    own = {"test_expected_skips.py", "expected_skips.py"}
+    files = [path for path in Path(__file__).parent.rglob("*.py") if path.name not in own]
+    assert len(files) > 50
+    wrong = re.compile(r"pytest\.(skip|importorskip|mark\.skip|mark\.xfail|xfail)|unittest\.skip")
+    assert [str(path) for path in files if wrong.search(path.read_text(encoding="utf-8"))] == []

@@ -14,6 +14,7 @@ from relaxgrad.cli.main import main
 from relaxgrad.coverage import onnx_road
 from relaxgrad.coverage.onnx_road import Road, draws_given, row, run_onnx, try_onnx
 from relaxgrad.coverage.stock import keep_run
+from tests.expected_skips import need_package
 
 
 class Function(nn.Module):
@@ -34,7 +35,7 @@ def runs_of(function: Any) -> list[Any]:
 
 
 def test_right_graphs_are_right_on_tvm_and_in_onnxruntime() -> None:
-    pytest.importorskip("onnxruntime")
+    need_package("onnxruntime")
     for graph, inputs in runs_of(lambda x, w: torch.tanh(x @ w).sum()):
         record = try_onnx(graph, inputs)
         assert (record.tvm, record.onnxruntime, record.detail) == (Road.RIGHT, Road.RIGHT, "")

@@ -19,6 +19,7 @@ from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.problem import Problem, tensors_in
 from relaxgrad.coverage.zoo import CORE, OPTIONAL, TIMED, ZOO, Group, select
+from tests.expected_skips import need_package
 
 CORE_NAMES = [
     *("seed-example", "mlp", "cnn-bn", "lstm", "gru", "transformer-encoder", "gpt2", "bert"),
@@ -153,7 +154,7 @@ def test_trains_in_eager(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ZOO if ZOO[name].group in OPTIONAL])
 def test_optional_model_trains_in_eager(name: str) -> None:
-    pytest.importorskip(ZOO[name].group.value)
+    need_package(ZOO[name].group.value)
     check_trains_in_eager(name)
 
 

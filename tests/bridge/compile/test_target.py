@@ -8,6 +8,7 @@ import pytest
 
 from relaxgrad.bridge.compile import target
 from relaxgrad.bridge.errors import UserError
+from tests.expected_skips import Lacking, skip
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +75,13 @@ def test_a_tvm_without_the_code_generator_is_said(monkeypatch: pytest.MonkeyPatc
         target.resolve_target("cuda", to_run=False)
 
 
-@pytest.mark.skipif(target.cpuinfo_flags() is None, reason="the features are those of x86, read from /proc/cpuinfo")
+def need_cpuinfo() -> None:
+    if target.cpuinfo_flags() is None:
+        skip(Lacking.CPUINFO, "not there")
+
+
 def test_features_that_the_machine_hides_are_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_cpuinfo()
     shown = target.host_cpu().features
     assert shown, "this CPU has none of the vector features known to relaxgrad"
     hidden = shown[-1]
@@ -85,8 +91,8 @@ def test_features_that_the_machine_hides_are_switched_off(monkeypatch: pytest.Mo
     assert target.probe_compile("llvm").ok
 
 
-@pytest.mark.skipif(target.cpuinfo_flags() is None, reason="the features are those of x86, read from /proc/cpuinfo")
 def test_a_cpu_with_features_that_this_one_lacks_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_cpuinfo()
     pretend_cpu(monkeypatch, "avx avx2 fma")
     with pytest.raises(UserError, match=r"can be compiled but not run here.*lacks.*avx512f"):
         target.resolve_target("llvm:skylake-avx512")

@@ -70,12 +70,4 @@ class Machine:
 
     def instrument(self, hook: Callable[..., int] | None) -> None:
         """Has `hook(function, name, before, returned, *args)` called around each kernel; None: nothing, as at first."""
-        self._module["set_instrument"](hook if hook is not None else _no_hook())
-
-
-@functools.cache
-def _no_hook() -> str:
-    """The name under which the machine finds, instead of a hook, that there is none: it takes no None itself."""
-    name = "relaxgrad.no_hook"
-    tvm_ffi.register_global_func(name, lambda: None, override=True)
-    return name
+        self._module["set_instrument"](hook)

@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -27,12 +28,17 @@ _POLL = 0.5  # seconds between two looks at a fork that says nothing
 class Fork:
     """`function` at work in a fork of this process; what it returns must be JSON-able.
 
-    A fork that nobody waits for ends with the object.
+    A fork that nobody waits for ends with the object. Raises OSError where the system makes no more processes.
     """
 
     def __init__(self, function: Callable[[], dict[str, Any]]):
         self._read_end, write_end = os.pipe()
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError:  # no more processes, or no more memory
+            os.close(self._read_end)
+            os.close(write_end)
+            raise
         if self.pid == 0:
             with contextlib.suppress(BaseException):
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -43,23 +49,30 @@ class Fork:
         os.close(write_end)
         self._end = weakref.finalize(self, _end, self.pid, self._read_end, os.getpid())
         self._found: tuple[dict[str, Any] | None, str] | None = None
+        self._lock = threading.Lock()  # one thread reads the pipe, and it is closed once
 
     def result(self, timeout: float | None = None) -> tuple[dict[str, Any] | None, str]:
         """(what the function returned; "") or (None, how its process ended): in `timeout` seconds, or killed.
 
         Without a timeout it may take as long as it works: one that is stuck is killed.
         """
-        if self._found is None:
-            text, why = self._read(timeout)
-            if not why:  # it has closed the pipe, and is about to end
-                with contextlib.suppress(ChildProcessError):
-                    os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-            self._found = _outcome(text, why, self._end() or 0)
-        return self._found
+        with self._lock:
+            if self._found is None:
+                text, why = self._read(timeout)
+                if not why:  # it has closed the pipe, and is about to end
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+                self._found = _outcome(text, why, self._end() or 0)
+            return self._found
 
     def ended(self) -> bool:
         """Whether it has something to say, or nothing any more: `result` will not wait long."""
-        return self._found is not None or bool(select.select([self._read_end], [], [], 0)[0])
+        if not self._lock.acquire(blocking=False):
+            return False  # another thread waits for it
+        try:
+            return self._found is not None or _readable(self._read_end, 0)
+        finally:
+            self._lock.release()
 
     def _read(self, timeout: float | None) -> tuple[bytes, str]:
         """(what came, why it was not waited for any longer)."""
@@ -70,7 +83,7 @@ class Fork:
             if timeout is not None and now - start >= timeout:
                 return text, f"no result within {timeout:.0f} s"
             wait = _POLL if timeout is None else min(_POLL, timeout - (now - start))
-            if select.select([self._read_end], [], [], wait)[0]:
+            if _readable(self._read_end, wait):
                 part = os.read(self._read_end, 1 << 16)
                 if not part:
                     return text, ""
@@ -86,6 +99,13 @@ class Fork:
 def in_fork(function: Callable[[], dict[str, Any]], timeout: float) -> tuple[dict[str, Any] | None, str]:
     """`Fork(function).result(timeout)`."""
     return Fork(function).result(timeout)
+
+
+def _readable(end: int, seconds: float) -> bool:
+    """Whether there is something to read, or nothing any more. (`select` takes no descriptor from 1024 on.)"""
+    poll = select.poll()
+    poll.register(end, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _end(pid: int, read_end: int, parent: int) -> int:

@@ -128,7 +128,10 @@ def _apart(captured: CapturedGraph, options: BackendOptions, key: Key, start: fl
         built.seconds["compile"] += time.perf_counter() - began
         return {"kept": kept, "seconds": built.seconds}
 
-    job = apart.Job(key, options.target, build)
+    try:
+        job = apart.Job(key, options.target, build)
+    except OSError:  # no process, no memory, or no room for files: what is done here needs none of them
+        return _here(captured, options, key, start)
     started = time.perf_counter() - start
 
     def finish() -> Runnable:

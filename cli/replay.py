@@ -23,8 +23,9 @@ def command(
 ) -> None:
     """Run a graph sample and compare every output with the one that was saved.
 
-    In eager with the torch that made it, outputs are bit-equal. A compiler's are judged by the float64 rule where they
-    are not. Exit code 0: all are equal, or right. 1: one is not. 2: no sample, or one that is refused.
+    In eager with the torch and the kind of CPU that made it, outputs are bit-equal. A compiler's are judged by the
+    float64 rule where they are not. Exit code 0: all are equal, or right. 1: one is not. 2: no sample, or one that is
+    refused.
     """
     from relaxgrad.bridge import samples
     from relaxgrad.bridge.errors import RelaxgradError
@@ -36,9 +37,10 @@ def command(
         results = samples.replay(loaded, backend.value)
     except Exception as error:  # whatever a backend raises is the finding
         raise RelaxgradError(f"{backend} cannot run {folder}: {type(error).__name__}: {error}") from error
-    verdicts = judged(loaded, results)
+    verdicts = judged(loaded, results, backend.value)
+    wrong = "wrong" if backend is not Backend.EAGER else "not the bits that were saved"
     for result, verdict in zip(results, verdicts, strict=True):
-        typer.echo(f"{result.role} {result.target}".rstrip() + f": {verdict or 'wrong'}")
+        typer.echo(f"{result.role} {result.target}".rstrip() + f": {verdict or wrong}")
     equal = sum(result.equal and result.layout for result in results)
     what = sample.kind + (f", {sample.part}" if sample.part else "")
     made_by = f"; saved with torch {sample.torch}" if equal < len(results) else ""

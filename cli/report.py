@@ -82,7 +82,7 @@ def models(
         with console.status("") as status:
             timed = collect.bench_models(trained, settings, output, time_limit, status.update)
     command = f"relaxgrad report {shlex.join(_arguments(sys.argv[1:]))}"
-    report = collect.gather(output, timed, settings, [command])
+    report = collect.gather(output, wanted, timed, settings, [command])
     for file, text in (("json", report.text()), ("md", markdown(report)), ("html", html(report))):
         write_text(output / f"report.{file}", text)
     for model in report.models:

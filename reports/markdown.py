@@ -23,6 +23,11 @@ def cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
+def prose(text: str) -> str:
+    """`text` on one line of a paragraph or list, with nothing that Markdown takes for a tag."""
+    return cell(text).replace("<", "&lt;")
+
+
 def table(rows: Sequence[Sequence[str]], columns: Sequence[str], align: Sequence[str] | None = None) -> str:
     """A Markdown table. `align`: "left" or "right" for each column; figures to the right of a name by default."""
     from tabulate import tabulate

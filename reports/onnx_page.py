@@ -41,9 +41,9 @@ def page(data: dict[str, Any]) -> str:
         "compare.",
         _table(models),
         "## What ONNX cannot express",
-        _lacking(models, Road.NOT_EXPORTED) or "Every graph was exported.",
+        _lacking(models, Road.NOT_EXPORTED) or _none_lacking(models, "graph was exported"),
         "## What TVM's importer does not take",
-        _lacking(models, Road.NOT_MAPPED) or "Every exported graph was mapped.",
+        _lacking(models, Road.NOT_MAPPED) or _none_lacking(models, "exported graph was mapped"),
         "## What is not right",
         "\n".join(_faults(models)) or "Everything that ran is right.",
     ]
@@ -74,6 +74,11 @@ def _lacking(models: Sequence[dict[str, Any]], road: Road) -> str:
             for op in graph["unmapped"] or [_said(graph["detail"])]:
                 found[op].append(name)
     return "\n".join(f"- `{op}`: {'; '.join(names)}" for op, names in sorted(found.items()))
+
+
+def _none_lacking(models: Sequence[dict[str, Any]], what: str) -> str:
+    otherwise = any(graph["tvm"] in (Road.INVALID, Road.CRASH) for _, graph in _graphs(models))
+    return "Nothing is named; what failed without a name is at the end." if otherwise else f"Every {what}."
 
 
 def _said(text: str) -> str:

@@ -56,15 +56,15 @@ def worth(captured: CapturedGraph) -> bool:
 
 class Job:
     """`build(folder)` at work in a fork: it compiles the graph of `key` for the target of this name, and writes its
-    entry into the cache or, where that cannot be, into `folder`.
+    entry into the cache or, where that cannot be, into `folder`. Raises OSError where the system gives no process.
 
     `build` returns JSON: `kept` (whether the entry is in the cache) and `seconds` (stage -> wall time), or `refused`
     (why the graph must be compiled here). While as many forks as there are cores are at work, a new one waits.
     """
 
     def __init__(self, key: Key, target: str, build: Callable[[Folder], dict[str, Any]]):
-        while len(_working()) >= cpu_cores():
-            _working()[0].result()
+        while len(working := _working()) >= cpu_cores():
+            working[0].result()
         from ..importer import translate  # noqa: F401  # loaded here, once, and not by every fork
         from . import pipeline  # noqa: F401
 

@@ -6,6 +6,7 @@ name. They are found by name, so that a stored plan can name them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -32,11 +33,33 @@ cauchy_ = _draw("cauchy_")
 random_ = _draw("random_")
 
 
+class _Holding(threading.local):
+    times = 0  # that this thread has the generator
+
+
+_generator, _holding = threading.RLock(), _Holding()
+
+
 def get_state() -> torch.Tensor:
-    """The state of the default generator as int64 words, in memory of its own (compute/mersenne.py reads it)."""
+    """The state of the default generator as int64 words, in memory of its own (compute/mersenne.py reads it).
+
+    Until `set_state` or `let_go` no other thread gets it here: two graphs would draw the same numbers.
+    """
+    _generator.acquire()
+    _holding.times += 1
     return torch.get_rng_state().view(torch.int64)
 
 
 def set_state(state: torch.Tensor) -> None:
     """Goes on from a state that `get_state` gave."""
     torch.set_rng_state(state.view(torch.uint8))
+    if _holding.times:
+        _holding.times -= 1
+        _generator.release()
+
+
+def let_go() -> None:
+    """Leaves the generator as it is, to whoever waits for it: after a graph that ended with an exception."""
+    while _holding.times:
+        _holding.times -= 1
+        _generator.release()

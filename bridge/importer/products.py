@@ -76,6 +76,8 @@ def sums_of_products(graph: torch.fx.Graph, native: Collection[str] = ()) -> dic
 def _is_addition(node: torch.fx.Node) -> bool:
     if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
         return False
+    if node.args[0] is node.args[1]:  # x + x: a chain of those has as many paths as the powers of two
+        return False
     found = [n.meta.get("val") if isinstance(n, torch.fx.Node) else None for n in (node, *node.args)]
     values = [v for v in found if isinstance(v, torch.Tensor) and v.dim() == 2 and not torch_api.has_symbols(v)]
     if len(values) != len(found) or len({(v.dtype, *v.shape) for v in values}) != 1:  # something is broadcast

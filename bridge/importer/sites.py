@@ -55,7 +55,7 @@ class Sites:
         env = self._ctx.env
         args = torch.fx.node.map_arg(node.args, lambda n: env[n])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: env[n])
-        ordered = not isinstance(node.target, torch_api.OpOverload) or draws_random(node.target) or node.is_impure()
+        ordered = may_draw(node.target) or node.is_impure()
         target: Any = node.target
         return self.call(target, args, kwargs, node.meta.get("val"), kind, fresh=fresh, ordered=ordered)
 
@@ -174,6 +174,13 @@ class Sites:
         return TensorValue(
             lambda: ctx.emit(permute, [var], back, name=f"{name}_rows"), shape, DTYPES[fake.dtype], place
         )
+
+
+def may_draw(target: Any) -> bool:
+    """Whether a call may advance the generator: of what is not PyTorch's own, nobody knows."""
+    if not isinstance(target, torch_api.OpOverload) or target.namespace not in ("aten", "prims"):
+        return True
+    return draws_random(target)
 
 
 def draws_random(target: Any) -> bool:

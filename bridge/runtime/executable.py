@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import torch
 import tvm_ffi
 
+from ..importer import drawing
 from ..importer.translation import CallingPlan, OpaqueParam, Param, ScalarParam, SymbolSource
 from ..schemas import GraphRecord
 from .compiled import Compiled
@@ -100,6 +101,7 @@ class Executable:
             else:
                 returned = main(*call_args)
         except BaseException as error:
+            drawing.let_go()
             if frame.error is not None:
                 raise frame.error from None
             raise _translated(error) from None

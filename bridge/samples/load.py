@@ -109,12 +109,19 @@ def _specs(sample: schema.Sample) -> list[schema.Tensor]:
 
 
 def _size(folder: Path, spec: schema.Tensor) -> int:
-    """Bytes of the memory of a tensor. Refuses a layout that is none."""
+    """Bytes that it takes to make a tensor: of an element, the wider of what is drawn and what it becomes. Refuses a
+    layout that is none."""
     if len(spec.size) != len(spec.stride):
         raise _refused(folder, f"a tensor of size {spec.size} and strides {spec.stride}")
     if any(n < 0 for n in (*spec.size, *spec.stride)) or (spec.start is None) == (spec.seed is None):
         raise _refused(folder, f"a tensor of size {spec.size} and strides {spec.stride} without a place")
-    return schema.span(spec.size, spec.stride) * schema.DTYPES[spec.dtype].itemsize
+    dtype = schema.DTYPES[spec.dtype]
+    return schema.span(spec.size, spec.stride) * max(dtype.itemsize, 0 if spec.seed is None else _drawn(dtype).itemsize)
+
+
+def _drawn(dtype: torch.dtype) -> torch.dtype:
+    """What `seeded` draws before it becomes `dtype`."""
+    return torch.float32 if dtype.is_floating_point or dtype.is_complex else torch.int64
 
 
 def tensor_of(spec: schema.Tensor, tensors: bytes) -> torch.Tensor:
@@ -140,10 +147,11 @@ def seeded(spec: schema.Tensor) -> torch.Tensor:
     dtype = schema.DTYPES[spec.dtype]
     generator = torch.Generator().manual_seed(spec.seed or 0)
     count = schema.span(spec.size, spec.stride)
-    if dtype.is_floating_point or dtype.is_complex:
-        memory = torch.randn(count, generator=generator, dtype=torch.float32).to(dtype)
+    drawn = _drawn(dtype)
+    if drawn.is_floating_point:
+        memory = torch.randn(count, generator=generator, dtype=drawn).to(dtype)
     else:
-        memory = torch.randint(2, (count,), generator=generator).to(dtype)
+        memory = torch.randint(2, (count,), generator=generator, dtype=drawn).to(dtype)
     return memory.as_strided(spec.size, spec.stride)
 
 

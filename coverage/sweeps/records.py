@@ -35,7 +35,9 @@ class Records:
             if found is None:
                 path.unlink()
             elif _same_sweep(found, head) is False:
-                raise UserError(f"{path} was made by another sweep or with other settings; give another folder")
+                raise UserError(
+                    f"{path} was made by another sweep, or with other settings or versions; give another folder"
+                )
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         if not os.fstat(self._file).st_size:
             self._write(head)
@@ -53,7 +55,7 @@ class Records:
 
 
 def _same_sweep(found: dict[str, Any], head: dict[str, Any]) -> bool:
-    return all(found.get(key) == head.get(key) for key in ("schema", "sweep", "settings"))
+    return all(found.get(key) == head.get(key) for key in ("schema", "sweep", "settings", "versions"))
 
 
 def forget(path: Path, drop: Callable[[dict[str, Any]], bool]) -> None:

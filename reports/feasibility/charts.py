@@ -69,7 +69,7 @@ class Chart:
 
     rows: list[Row]
     ticks: list[Tick]
-    legend: dict[str, str] = field(default_factory=dict)  # css -> in words
+    legend: list[tuple[str, str]] = field(default_factory=list)  # (css, in words)
 
 
 def css_of(contenders: Sequence[str]) -> dict[str, str]:
@@ -93,7 +93,7 @@ def coverage(models: Sequence[Model]) -> Chart:
                 start += width
         rows.append(Row(model.name, [Line(bars)], f"{total:,} calls" if total else "not measured"))
     used = [kind for kind in KINDS if any(model.calls.get(kind) for model in models)]
-    return Chart(rows, [], {kind: kind for kind in used})
+    return Chart(rows, [], [(kind, kind) for kind in used])
 
 
 def speeds(models: Sequence[Model], contenders: Sequence[str]) -> Chart:
@@ -134,7 +134,7 @@ def speeds(models: Sequence[Model], contenders: Sequence[str]) -> Chart:
         Tick(50 + _HALF * math.log(ratio) / reach, f"{ratio:.3g}×", ratio == 1, (number - middle) % 2 == 1)
         for number, ratio in enumerate(shown)
     ]
-    return Chart(rows, ticks, {colours[name]: f"against {name}" for name in others})
+    return Chart(rows, ticks, [(colours[name], f"against {name}") for name in others])
 
 
 def starts(models: Sequence[Model], contenders: Sequence[str]) -> Chart:
@@ -158,7 +158,7 @@ def starts(models: Sequence[Model], contenders: Sequence[str]) -> Chart:
             rows.append(Row(model.name, lines))
     step = _round_step(longest)
     ticks = [Tick(_WHOLE * n * step / longest, f"{n * step:g} s", n == 0) for n in range(int(longest / step) + 1)]
-    return Chart(rows, ticks, {colours[name]: name for name in contenders})
+    return Chart(rows, ticks, [(colours[name], name) for name in contenders])
 
 
 def _untimed(name: str, contender: Contender, at: float) -> Bar:

@@ -44,11 +44,17 @@ def bench_models(
     return records
 
 
-def gather(folder: Path, bench: Sequence[dict[str, Any]], settings: Settings | None, commands: list[str]) -> Report:
-    """The report of the audit in `folder` and of the benchmark records, which may be none."""
+def gather(
+    folder: Path,
+    wanted: Sequence[str],
+    bench: Sequence[dict[str, Any]],
+    settings: Settings | None,
+    commands: list[str],
+) -> Report:
+    """The report of the models `wanted` in the audit of `folder`, and of the benchmark records, which may be none."""
     head, audited = read_audit(folder / FILE)
     timed = {record["model"]: record for record in bench}
-    models = [model_of(record, timed.get(record["model"])) for record in audited]
+    models = [model_of(record, timed.get(record["model"])) for record in audited if record["model"] in wanted]
     answer, sentence = answer_of(models)
     return Report(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

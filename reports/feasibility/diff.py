@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from relaxgrad.benchmarks.names import RELAXGRAD
 
-from .schema import Answer, Model, Report
+from .schema import Answer, Finding, Model, Report
 
 #: A step's time that counts as changed: the noise of two runs of one program on a quiet machine is below it.
 NOISE = 0.1
 _RANK = (Answer.YES, Answer.PARTLY, Answer.NO)
-_LEVELS = ("clear", "not measured", "worked around", "blocks")
+_LEVELS = ("clear", "worked around", "blocks")
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,13 @@ def changes(old: Report, new: Report) -> list[Change]:
 
 
 def _surroundings(old: Report, new: Report) -> Iterator[Change]:
-    for name in old.versions.keys() | new.versions.keys():
+    for name in sorted(old.versions.keys() | new.versions.keys()):
         if old.versions.get(name) != new.versions.get(name):
             yield Change("", f"{name} {old.versions.get(name)} became {new.versions.get(name)}")
-    for key in old.machine.keys() | new.machine.keys():
+    for key in sorted(old.machine.keys() | new.machine.keys()):
         if key not in ("torch", "tvm") and old.machine.get(key) != new.machine.get(key):
             yield Change("", f"the machine's {key}: {old.machine.get(key)} became {new.machine.get(key)}")
+    yield from _findings("", old.installation, new.installation)
 
 
 def _model(old: Model, new: Model) -> Iterator[Change]:
@@ -60,35 +61,43 @@ def _model(old: Model, new: Model) -> Iterator[Change]:
     elif new.reason != old.reason:
         yield Change(name, f"another reason: {new.reason}")
     if (old.gradients_right, old.gradients) != (new.gradients_right, new.gradients):
-        worse = old.gradients - old.gradients_right < new.gradients - new.gradients_right
+        wrong = old.gradients - old.gradients_right < new.gradients - new.gradients_right
+        worse = wrong or new.gradients_right < old.gradients_right
         told = (
             f"{old.gradients_right} of {old.gradients} gradients right became {new.gradients_right} of {new.gradients}"
         )
         yield Change(name, told, worse)
-    levels = {f.blocker: f for f in old.findings}
-    for finding in new.findings:
-        before = levels.get(finding.blocker)
-        if before is not None and before.level != finding.level:
-            worse = _LEVELS.index(finding.level) > _LEVELS.index(before.level)
-            yield Change(name, f"{finding.blocker}: {before.level} became {finding.level}: {finding.headline}", worse)
-    yield from _ops(old, new)
+    yield from _findings(name, old.findings, new.findings)
+    if old.ops and new.ops:  # a model that crashed has none: nothing is known of them
+        yield from _ops(old, new)
     yield from _speed(old, new)
+
+
+def _findings(model: str, old: Sequence[Finding], new: Sequence[Finding]) -> Iterator[Change]:
+    levels = {f.blocker: f for f in old}
+    for finding in new:
+        before = levels.get(finding.blocker)
+        if before is None or before.level == finding.level:
+            continue
+        told = f"{finding.blocker}: {before.level} became {finding.level}: {finding.headline}"
+        known = before.level in _LEVELS and finding.level in _LEVELS
+        yield Change(model, told, _LEVELS.index(finding.level) > _LEVELS.index(before.level) if known else None)
 
 
 def _ops(old: Model, new: Model) -> Iterator[Change]:
     fell = {op.op: op for op in new.ops if op.kind in ("fallback", "unsupported")}
     before = {op.op for op in old.ops if op.kind in ("fallback", "unsupported")}
-    for name in fell.keys() - before:
+    for name in sorted(fell.keys() - before):
         op = fell[name]
         where = f" at {op.sources[0]}" if op.sources else ""
         yield Change(new.name, f"{name} runs as {op.kind}{where} ({'; '.join(op.reasons)})", True)
-    for name in before - fell.keys():
+    for name in sorted(before - fell.keys()):
         yield Change(new.name, f"{name} falls back no more", False)
 
 
 def _speed(old: Model, new: Model) -> Iterator[Change]:
     """Ratios to the other contenders, which a faster or slower machine leaves as they are."""
-    for other in old.ratios.keys() & new.ratios.keys():
+    for other in (name for name in new.ratios if name in old.ratios):
         change = new.ratios[other] / old.ratios[other]
         if abs(change - 1) > NOISE:
             told = f"{old.ratios[other]:.2f} times {other}'s speed became {new.ratios[other]:.2f}"

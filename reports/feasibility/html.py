@@ -16,7 +16,7 @@ from .schema import Answer, Finding, Model, Report
 BLOCKERS = ("operators", "dynamic shapes", "in-place and optimizer state")
 MANY = 6  # places of a finding that are shown unfolded
 _FOLDER = "templates"
-_SHORT = {Answer.YES: "yes", Answer.PARTLY: "partly", Answer.NO: "no"}
+_SHORT = {Answer.YES: "yes", Answer.PARTLY: "partly", Answer.SOME: "partly", Answer.NO: "no"}
 _RANKS = {answer: rank for rank, answer in enumerate(_SHORT)}
 _UNSOLVED = ("blocks", "worked around")
 
@@ -43,6 +43,7 @@ def html(report: Report) -> str:
     import jinja2
 
     files = importlib.resources.files(__package__) / _FOLDER
+    anchors = _anchors([model.name for model in report.models])
     text = {name: (files / name).read_text(encoding="utf-8") for name in ("report.html.j2", "report.css", "report.js")}
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -51,7 +52,7 @@ def html(report: Report) -> str:
         "ms": lambda seconds: f"{seconds * 1e3:,.2f}",
         "mib": lambda size: f"{size / 2**20:,.0f}",
         "count": lambda n: f"{n:,}",
-        "anchor": _anchor,
+        "anchor": anchors.__getitem__,
         "short": _SHORT.__getitem__,
         "rank": _RANKS.__getitem__,
         "words": _words,
@@ -84,9 +85,14 @@ def _sources(models: Sequence[Model]) -> Iterator[str]:
         yield from (place.where for finding in model.findings for place in finding.evidence)
 
 
-def _anchor(name: str) -> str:
-    """A name as an id."""
-    return "model-" + "".join(c if c.isalnum() else "-" for c in name)
+def _anchors(names: Sequence[str]) -> dict[str, str]:
+    """Names as ids, a number at the end of one that would be another's."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain = "model-" + "".join(c if c.isalnum() else "-" for c in name)
+        alike = sum(anchor == plain or anchor.startswith(f"{plain}--") for anchor in found.values())
+        found[name] = f"{plain}--{alike + 1}" if alike else plain
+    return found
 
 
 def _words(model: Model) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relaxgrad.benchmarks.names import RELAXGRAD
-from relaxgrad.benchmarks.record import geometric_mean
+from relaxgrad.benchmarks.record import Status, geometric_mean
 
 from .schema import Answer, Contender, Finding, Model, Op, Stock
 
@@ -22,12 +22,16 @@ def model_of(audit: Mapping[str, Any], bench: Mapping[str, Any] | None) -> Model
     findings = [_finding(f) for f in audit["findings"].values()]
     numbers = audit["findings"].get("operators", {}).get("numbers", {})
     answer = _ANSWERS.get(audit["verdict"], Answer.NO)
+    reason = "" if answer is not Answer.NO else f"{audit['cause']}: {audit['reason']}".removeprefix(": ")
     contenders = _contenders(bench)
+    own = contenders.get(RELAXGRAD)
+    if own is not None and own.status == Status.WRONG and answer is not Answer.NO:
+        answer, reason = Answer.NO, f"wrong numbers in the benchmark: {own.reason}"
     return Model(
         name=audit["model"],
         group=audit["group"],
         answer=answer,
-        reason="" if answer is not Answer.NO else f"{audit['cause']}: {audit['reason']}".removeprefix(": "),
+        reason=reason,
         missing=[f"{f.blocker}: {f.headline}" for f in findings if f.level not in _SOLVED],
         parameters=audit["parameters"],
         graphs=sum(train.get("graphs", {}).values()),
@@ -60,9 +64,13 @@ def _stock(records: Sequence[Mapping[str, Any]] | None) -> Stock | None:
 
 
 def _contenders(bench: Mapping[str, Any] | None) -> dict[str, Contender]:
+    if bench is not None and bench.get("reason"):  # of the whole model: nothing was timed
+        nothing = dict.fromkeys(("step", "spread", "first", "backend", "memory"))
+        return {RELAXGRAD: Contender(status=Status.FAILED, reason=bench["reason"], **nothing)}
     found = {}
     for name, record in (bench["contenders"] if bench else {}).items():
-        step, cold = record["step"] or {}, record["cold"] or {}
+        cold = (record["cold"] if record["status"] != Status.WRONG else None) or {}
+        step = record["step"] or {}
         found[name] = Contender(
             status=record["status"],
             reason=record["reason"],
@@ -79,19 +87,25 @@ def answer_of(models: Sequence[Model]) -> tuple[Answer, str]:
     """The answer for all models, and one sentence with its figures."""
     counts = Counter(model.answer for model in models)
     trained = counts[Answer.YES] + counts[Answer.PARTLY]
-    answer = Answer.YES if counts[Answer.YES] == len(models) else Answer.PARTLY if trained else Answer.NO
+    if not trained:
+        answer = Answer.NO
+    elif counts[Answer.NO]:
+        answer = Answer.SOME
+    else:
+        answer = Answer.PARTLY if counts[Answer.PARTLY] else Answer.YES
     told = f"{trained} of {len(models)} models train on TVM with right gradients"
     if counts[Answer.PARTLY]:
         told += f", {counts[Answer.PARTLY]} of them partly in PyTorch"
     speeds = []
     for name in dict.fromkeys(name for model in models for name in model.ratios):
-        mean = geometric_mean([model.ratios[name] for model in models if name in model.ratios])
+        ratios = [model.ratios[name] for model in models if name in model.ratios]
+        mean = geometric_mean(ratios)
         if mean is not None:
-            speeds.append(f"{mean:.2f} times {name}'s speed")
+            speeds.append(f"{mean:.2f} times {name}'s speed ({len(ratios)} timed)")
     if speeds:
         told += f"; a step runs at {' and '.join(speeds)} by geometric mean"
-    starts = [_first_ratio(model) for model in models]
-    if mean := geometric_mean([ratio for ratio in starts if ratio]):
+    starts = [ratio for model in models if (ratio := _first_ratio(model))]
+    if mean := geometric_mean(starts):
         told += f", the first step {mean:.1f} times as soon as Inductor's"
     return answer, told + "."
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from relaxgrad.benchmarks.names import RELAXGRAD
 
-from ..markdown import cell, table
+from ..markdown import cell, prose, table
 from .schema import Answer, Model, Report
 
 PLACES = 5  # of a finding that are shown
@@ -24,7 +24,7 @@ def markdown(report: Report) -> str:
         parts += ["## Time", f"{report.protocol}.", _times_table(report.models)]
     parts.append("## The installation")
     parts.append(
-        "\n".join(f"- {f.blocker}: {f.level}: {cell(f.headline)}" for f in report.installation) or "Not audited."
+        "\n".join(f"- {f.blocker}: {f.level}: {prose(f.headline)}" for f in report.installation) or "Not audited."
     )
     parts += [_section(model) for model in report.models]
     machine, versions = report.machine, report.versions
@@ -40,7 +40,7 @@ def markdown(report: Report) -> str:
 def _models_table(models: Sequence[Model]) -> str:
     rows = [
         [
-            f"`{model.name}`",
+            f"`{cell(model.name)}`",
             str(model.answer),
             f"{model.parameters:,}",
             str(model.graphs),
@@ -59,7 +59,7 @@ def _times_table(models: Sequence[Model]) -> str:
     others = [name for name in names if name != RELAXGRAD]
     rows = []
     for model in models:
-        row = [f"`{model.name}`"]
+        row = [f"`{cell(model.name)}`"]
         for name in names:
             contender = model.contenders.get(name)
             row.append("-" if contender is None else _milliseconds(contender.step) or contender.status)
@@ -78,17 +78,17 @@ def _milliseconds(seconds: float | None) -> str:
 
 
 def _section(model: Model) -> str:
-    lines = [f"## {model.name}", f"{model.answer.said()}." + (f" {cell(model.reason)}" if model.reason else "")]
+    lines = [f"## {model.name}", f"{model.answer.said()}." + (f" {prose(model.reason)}" if model.reason else "")]
     for finding in model.findings:
-        lines.append(f"- **{finding.blocker}**: {finding.level}: {cell(finding.headline)}")
+        lines.append(f"- **{finding.blocker}**: {finding.level}: {prose(finding.headline)}")
         for place in finding.evidence[:PLACES]:
             where = f" at `{place.where.replace('`', chr(39))}`" if place.where else ""
-            lines.append(f"  - {cell(place.what)}{where}")
+            lines.append(f"  - {prose(place.what)}{where}")
         if len(finding.evidence) > PLACES:
             lines.append(f"  - and {len(finding.evidence) - PLACES} more places")
     for name, contender in model.contenders.items():
         if contender.reason:
-            lines.append(f"- {name} was not timed: {contender.status}: {cell(contender.reason)}")
+            lines.append(f"- {name} was not timed: {contender.status}: {prose(contender.reason)}")
     head, *rest = lines
     return f"{head}\n\n" + "\n".join([rest[0], "", *rest[1:]]).rstrip()
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from relaxgrad.bridge.errors import UserError
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class Answer(StrEnum):
@@ -27,6 +27,7 @@ class Answer(StrEnum):
 
     YES = "yes"
     PARTLY = "yes, partly in PyTorch"  # ops in ATen, or graph breaks
+    SOME = "for some models"  # of a report, where others do not train
     NO = "no"
 
     def said(self) -> str:
@@ -99,7 +100,7 @@ class Model(_Strict):
 
     name: str = Field(description="Zoo name, `path/to/file.py:factory` or `package.module:factory`.")
     group: str = Field("", description="Group of the zoo; empty for a user's own model.")
-    answer: Answer = Field(description="Whether it trains on TVM.")
+    answer: Answer = Field(description="Whether it trains on TVM: `yes`, `yes, partly in PyTorch` or `no`.")
     reason: str = Field("", description="Cause and detail, where the answer is no.")
     missing: list[str] = Field([], description="What would have to be there for a plain yes.")
     parameters: int = Field(description="Scalars, of all parameters together.")
@@ -120,7 +121,7 @@ class Model(_Strict):
 class Report(_Strict):
     """The whole of report.json."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema", description="Version of this schema.")
+    schema_: Literal[2] = Field(default=2, alias="schema", description="Version of this schema.")
     created: str = Field(description="ISO 8601, UTC.")
     answer: Answer = Field(description="For all models together.")
     sentence: str = Field(description="The answer in words, with figures.")

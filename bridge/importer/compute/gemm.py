@@ -55,9 +55,12 @@ def _is(value: Size, wanted: int) -> bool:
 
 
 def _fits(leading: Size, length: Size) -> bool:
-    """Whether a leading dimension is at least the length of a row; symbolic ones are taken at their word."""
+    """Whether a leading dimension is at least the length of a row; a symbolic one is taken at its word.
+
+    A number beside a symbolic length is not: rows of windows overlap, and the BLAS refuses those without a word.
+    """
     if isinstance(leading, int | tirx.IntImm):
-        return int(leading) >= (int(length) if isinstance(length, int | tirx.IntImm) else 1)
+        return isinstance(length, int | tirx.IntImm) and int(leading) >= int(length)
     return True
 
 

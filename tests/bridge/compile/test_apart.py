@@ -127,6 +127,20 @@ def test_what_fails_in_the_child_is_compiled_here(monkeypatch: pytest.MonkeyPatc
     assert not any(r.reasons for r in records)
 
 
+def test_where_the_system_gives_no_process_the_graph_is_compiled_here(
+    monkeypatch: pytest.MonkeyPatch, built_here: list[GraphKind]
+) -> None:
+    def full() -> int:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", full)
+    ends = len(os.listdir("/proc/self/fd"))
+    records, _, _ = train()
+    assert built_here == [GraphKind.FORWARD, GraphKind.BACKWARD]
+    assert not any(r.reasons for r in records)
+    assert len(os.listdir("/proc/self/fd")) <= ends + 1  # no pipe is left
+
+
 def test_a_child_that_waits_for_a_lock_is_given_up_and_no_other_is_made(
     monkeypatch: pytest.MonkeyPatch, built_here: list[GraphKind]
 ) -> None:

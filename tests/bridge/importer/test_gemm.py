@@ -71,6 +71,16 @@ def test_products_with_symbolic_sizes() -> None:
     run_test(step, *inputs(4), then=[inputs(6), inputs(3)], dynamic=True, kinds=BOTH)
 
 
+def test_windows_that_overlap_along_a_symbolic_size() -> None:
+    def step(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.unfold(0, 4, 1) @ w, x.unfold(0, 4, 2) @ w
+
+    run_test(
+        step, torch.randn(40), torch.randn(4, 8), then=[(torch.randn(31), torch.randn(4, 8))],
+        dynamic=True, grad=False, kinds=LIBRARY,
+    )  # fmt: skip
+
+
 def test_an_inner_size_of_zero_gives_zeros() -> None:
     def step(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return torch.addmm(torch.ones(2), a, b), a @ b, torch.bmm(a[None], b[None])

@@ -38,6 +38,15 @@ def test_a_chain_of_any_length_is_one_sum() -> None:
     assert [(len(s.products), len(s.others), len(s.inner)) for s in sums.values()] == [(5, 0, 8)]
 
 
+def test_twice_the_same_over_and_over_is_no_tree() -> None:
+    def function(x: Tensor) -> Tensor:
+        for _ in range(60):  # 2 ** 60 paths
+            x = x + x
+        return x
+
+    assert not sums_of_products(graph_of(function, torch.randn(4, 4)))
+
+
 def test_a_sum_of_few_or_large_products_stays() -> None:
     few = [f for _ in range(2) for f in term(32, 2, 48)]
     large = [f for _ in range(5) for f in term(32, 48, 32)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor
@@ -81,6 +84,52 @@ def test_the_state_is_fetched_and_put_back_once_for_masks_in_a_row(between: bool
     assert all(map(torch.equal, seen, [function(x), torch.rand(3)]))
     calls = {t.name: t.calls for t in times}
     assert calls["get_state"] == calls["set_state"] == (2 if between else 1)
+
+
+def test_an_op_of_someone_else_may_draw_between() -> None:
+    @torch.library.custom_op("relaxgrad_test::noise", mutates_args=())
+    def noise(x: Tensor) -> Tensor:
+        return torch.randn_like(x)
+
+    noise.register_fake(torch.empty_like)
+
+    def function(x: Tensor) -> Tensor:
+        x = torch.nn.functional.dropout(x, 0.1)
+        return torch.nn.functional.dropout(x + noise(x), 0.1)
+
+    x = torch.ones(100, 100)
+    compiled = torch.compile(function, backend=relaxgrad)
+    torch.manual_seed(5)
+    seen = [compiled(x), torch.rand(3)]
+    torch.manual_seed(5)
+    assert all(map(torch.equal, seen, [function(x), torch.rand(3)]))
+
+
+def test_two_threads_do_not_draw_the_same_masks() -> None:
+    def function(x: Tensor) -> Tensor:
+        for _ in range(4):
+            x = torch.nn.functional.dropout(x, 0.5)
+        return x
+
+    x = torch.ones(300, 300)
+    compiled = torch.compile(function, backend=relaxgrad)
+    compiled(x)
+    with ThreadPoolExecutor(2) as pool:
+        masks = list(pool.map(lambda _: compiled(x), range(24)))
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(masks, 2))
+
+
+def test_a_graph_that_fails_lets_the_generator_go() -> None:
+    def function(x: Tensor, index: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(torch.nn.functional.dropout(x, 0.5)[index], 0.5)
+
+    x, index = torch.ones(100, 100), torch.arange(100)
+    compiled = torch.compile(function, backend=relaxgrad)
+    compiled(x, index)
+    with pytest.raises(IndexError):
+        compiled(x, index + 1)
+    with ThreadPoolExecutor(1) as pool:  # another thread gets it
+        assert pool.submit(compiled, x, index).result(timeout=60).shape == x.shape
 
 
 def test_this_torch_draws_by_the_twister() -> None:

@@ -356,6 +356,13 @@ def test_bombs_are_refused_before_they_take_memory(folder: Path) -> None:
     rewritten(folder, large_input)
     assert "its tensors take" in refused(folder)
 
+    def drawn_wide(body: dict[str, Any]) -> None:  # 2 GiB of bool, drawn as 16 GiB of int64
+        tensor = body["inputs"][0]["tensor"]
+        tensor.update(dtype="bool", size=[1 << 31], stride=[1])
+
+    rewritten(folder, drawn_wide)
+    assert "its tensors take" in refused(folder)
+
 
 def test_a_graph_that_makes_a_large_tensor_is_refused(folder: Path) -> None:
     def large_result(body: dict[str, Any]) -> None:
@@ -424,6 +431,13 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in sorted((tmp_path / "fused").iterdir()):
         assert main(["replay", str(folder)]) == 0
     assert len(list((tmp_path / "fused").iterdir())) >= 2
-    capsys.readouterr()
+
+    def other_bits(body: dict[str, Any]) -> None:
+        given = next(o for o in body["outputs"] if o.get("sha256"))
+        given["sha256"] = "0" * len(given["sha256"])
+
+    rewritten(out, other_bits)
+    assert main(["replay", str(out)]) == 1
+    assert "not the bits that were saved" in capsys.readouterr().out
     assert main(["replay", str(tmp_path)]) == 2
     assert "no graph sample in" in capsys.readouterr().err

@@ -80,4 +80,4 @@ def report(folder: Path, audits: list[AuditRecord], bench: list[dict[str, Any]])
     for record in audits:
         records.add(record.to_json())
     records.close()
-    return gather(folder, bench, None, ["relaxgrad report mlp qr gpt -o out"])
+    return gather(folder, [a.model for a in audits], bench, None, ["relaxgrad report mlp qr gpt -o out"])

@@ -31,7 +31,7 @@ def test_shares_add_up_and_a_model_without_any_says_so(found: Report) -> None:
     assert bars(chart, "mlp") == [("native", "75%", 0, 75), ("library", "25%", 75, 25)]
     assert bars(chart, "qr") == [("native", "50%", 0, 50), ("fallback", "50%", 50, 50)]
     assert [row.note for row in chart.rows] == ["8 calls", "2 calls", "not measured"]
-    assert list(chart.legend) == ["native", "library", "fallback"]
+    assert [css for css, _ in chart.legend] == ["native", "library", "fallback"]
 
 
 def test_twice_as_fast_reaches_half_as_far_as_four_times(found: Report) -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.cli.main import main
+from relaxgrad.reports.feasibility.collect import gather
 from relaxgrad.reports.feasibility.diff import changes
 from relaxgrad.reports.feasibility.html import html
 from relaxgrad.reports.feasibility.markdown import markdown, short
-from relaxgrad.reports.feasibility.schema import Answer, Report, read
+from relaxgrad.reports.feasibility.schema import Answer, Finding, Report, read
 from tests.reports.feasibility.records import LINE, crashes, falls_back, report, timed, trains
 from tests.reports.html_page import needs_nothing_from_elsewhere, page_of
 
@@ -24,11 +25,11 @@ def found(tmp_path: Path) -> Report:
 
 def test_answers(found: Report) -> None:
     assert [m.answer for m in found.models] == [Answer.YES, Answer.PARTLY, Answer.NO]
-    assert found.answer is Answer.PARTLY
+    assert found.answer is Answer.SOME
     assert found.sentence == (
         "2 of 3 models train on TVM with right gradients, 1 of them partly in PyTorch; a step runs at 1.10 times "
-        "inductor's speed and 0.98 times eager's speed by geometric mean, the first step 4.0 times as soon as "
-        "Inductor's."
+        "inductor's speed (2 timed) and 0.98 times eager's speed (2 timed) by geometric mean, the first step 4.0 times "
+        "as soon as Inductor's."
     )
     assert found.models[1].missing == ["operators: 1 of 2 calls runs in ATen"]
     assert [short(m) for m in found.models] == [
@@ -41,12 +42,40 @@ def test_answers(found: Report) -> None:
 def test_all_or_none(tmp_path: Path) -> None:
     assert report(tmp_path / "a", [trains()], []).answer is Answer.YES
     assert report(tmp_path / "b", [crashes()], []).answer is Answer.NO
+    assert report(tmp_path / "c", [trains(), falls_back()], []).answer is Answer.PARTLY
+    assert report(tmp_path / "d", [trains(), crashes()], []).answer is Answer.SOME
+    assert report(tmp_path / "e", [], []).answer is Answer.NO
+
+
+def test_a_benchmark_that_finds_wrong_numbers_is_a_no(tmp_path: Path) -> None:
+    bench = timed("mlp", 1.2)
+    bench["contenders"]["relaxgrad"] |= {"status": "wrong", "reason": "gradient of w is off", "step": None}
+    bench["ratios"] = {}
+    found = report(tmp_path, [trains()], [bench])
+    assert found.answer is Answer.NO
+    assert found.models[0].reason == "wrong numbers in the benchmark: gradient of w is off"
+    assert found.models[0].contenders["relaxgrad"].first is None
+    assert found.sentence == "0 of 1 models train on TVM with right gradients."
+
+
+def test_a_benchmark_that_could_not_start_says_why(tmp_path: Path) -> None:
+    bench = {"model": "mlp", "reason": "the reference took too long", "contenders": {}, "ratios": {}}
+    found = report(tmp_path, [trains()], [bench])
+    assert found.answer is Answer.YES
+    assert "the reference took too long" in markdown(found)
+    assert "the reference took too long" in page_of(html(found)).text
+
+
+def test_only_the_models_that_were_asked_for(found: Report, tmp_path: Path) -> None:
+    folder = tmp_path / "again"
+    report(folder, [trains(), crashes()], [])
+    assert [m.name for m in gather(folder, ["mlp"], [], None, []).models] == ["mlp"]
 
 
 def test_what_is_written_is_read_again(found: Report, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(found.text())
     assert read(tmp_path) == found
-    assert json.loads(found.text())["schema"] == 1
+    assert json.loads(found.text())["schema"] == 2
 
 
 @pytest.mark.parametrize(
@@ -54,10 +83,10 @@ def test_what_is_written_is_read_again(found: Report, tmp_path: Path) -> None:
     [
         ("{", "is no JSON"),
         ("[" * 100_000, "is no JSON"),
-        ("[1]", "is no report: it has no schema; this relaxgrad reads schema 1"),
-        ('{"sweep": "models"}', "is no report: it has no schema; this relaxgrad reads schema 1"),
-        ('{"schema": 1}', "is no report of schema 1: created: Field required"),
-        ('{"schema": 2, "new": []}', "is of schema 2; this relaxgrad reads schema 1, which `relaxgrad report"),
+        ("[1]", "is no report: it has no schema; this relaxgrad reads schema 2"),
+        ('{"sweep": "models"}', "is no report: it has no schema; this relaxgrad reads schema 2"),
+        ('{"schema": 2}', "is no report of schema 2: created: Field required"),
+        ('{"schema": 3, "new": []}', "is of schema 3; this relaxgrad reads schema 2, which `relaxgrad report"),
     ],
     ids=["cut", "deep", "list", "other", "empty", "newer"],
 )
@@ -71,7 +100,7 @@ def test_another_file_is_refused(text: str, message: str, tmp_path: Path) -> Non
 
 def test_markdown_has_the_answer_first_and_each_reason_with_its_line(found: Report) -> None:
     text = markdown(found)
-    assert text.splitlines()[2].startswith("**Yes, partly in PyTorch.** 2 of 3 models")
+    assert text.splitlines()[2].startswith("**For some models.** 2 of 3 models")
     assert f"  - aten.linalg_qr.default: fallback at `{LINE}`" in text
     assert "No. crash: killed by SIGSEGV" in text
     assert "relaxgrad report mlp qr gpt -o out" in text
@@ -83,7 +112,7 @@ def test_the_page_needs_no_network_and_its_links_lead_somewhere(found: Report) -
     page = page_of(html(found))
     assert needs_nothing_from_elsewhere(page)
     assert page.links
-    for expected in ("Yes, partly in PyTorch.", "killed by SIGSEGV", LINE, "no converter", "1 right, 1 wrong"):
+    for expected in ("For some models.", "killed by SIGSEGV", LINE, "no converter", "1 right, 1 wrong"):
         assert expected in page.text
 
 
@@ -119,6 +148,30 @@ def test_a_model_that_got_worse_is_named_first_with_the_cause(found: Report, tmp
         "other: new: is new: yes",
     ]
     assert not changes(found, found)
+
+
+def test_what_is_not_known_any_more_is_not_better(tmp_path: Path) -> None:
+    old = report(tmp_path / "old", [falls_back()], [])
+    new = report(tmp_path / "new", [crashes("qr")], [])
+    told = [str(change) for change in changes(old, new)]
+    assert told == [
+        "worse: qr: yes, partly in PyTorch became no: crash: killed by SIGSEGV",
+        "worse: qr: 4 of 4 gradients right became 0 of 0",
+    ]
+    unmeasured = falls_back()
+    unmeasured.findings["operators"]["level"] = "not measured"
+    (change,) = changes(old, report(tmp_path / "un", [unmeasured], []))
+    assert change.worse is None
+    assert changes(old, old) == []
+
+
+def test_what_changed_of_the_installation_is_told(found: Report) -> None:
+    finding = Finding(blocker="API stability", level="clear", headline="all names are there")
+    before = found.model_copy(update={"installation": [finding]})
+    after = found.model_copy(update={"installation": [finding.model_copy(update={"level": "blocks"})]})
+    assert [str(change) for change in changes(before, after)] == [
+        "worse: API stability: clear became blocks: all names are there"
+    ]
 
 
 def test_the_command_says_what_got_worse(found: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from ..importer import drawing
 from ..importer.translation import CallingPlan, OpaqueParam, Param, ScalarParam, SymbolSource
 from ..schemas import GraphRecord
 from .compiled import Compiled
+from .heap import settle_heap
 from .machine import Machine
 from .plans import Holder, Scalars, output_reader
 from .sites import Frame, build_site, current, for_vm, memory_order
@@ -58,6 +59,7 @@ class Executable:
         self._writes = [(m.index, output_reader(m.source)) for m in plan.mutations]
         self._outputs = [output_reader(output) for output in plan.outputs]
         self._result_numbers = range(plan.result_count)
+        settle_heap()
         self.live.add(self)
 
     def _machine(self) -> Machine:

@@ -2,10 +2,10 @@
 
 Note [Freed memory]
 glibc gives the free end of the heap back to the system when it is longer than a threshold, and the next allocation
-takes it anew: a page fault every 4 KiB, 1,100 to 3,500 of them in a step of convolutions, whose scratch and results ATen
-takes from the heap (a tenth to a fifth of the time of such a step). The threshold adapts: it becomes twice the size of
-the largest block of its own mapping, 32 MiB at most, that the process has freed. A large model in eager frees such
-blocks as it goes; a process whose tensors lie in memory that is planned ahead frees none.
+takes it anew: a page fault every 4 KiB, 1,100 to 3,500 of them in a step of convolutions, whose scratch and results
+ATen takes from the heap (a tenth to a fifth of the time of such a step). The threshold adapts: it becomes twice the
+size of the largest block of its own mapping, 32 MiB at most, that the process has freed. A large model in eager frees
+such blocks as it goes; a process whose tensors lie in memory that is planned ahead frees none.
 """
 
 from __future__ import annotations

@@ -6,11 +6,15 @@ import json
 import math
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.files import write_whole
+
+#: What the road through ONNX is made of, beside what `versions` tells anyway.
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def plain(value: Any) -> Any:
@@ -49,12 +53,12 @@ def write_bytes(path: Path, content: bytes) -> None:
     write_whole(path, content)
 
 
-def versions() -> dict[str, str | None]:
-    """What was measured with; None for a package that is not installed."""
+def versions(more: Sequence[str] = ()) -> dict[str, str | None]:
+    """What was measured with, and the packages `more`; None for one that is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in ("relaxgrad", "torch", "apache-tvm", "transformers"):
+    for package in ("relaxgrad", "torch", "apache-tvm", "transformers", *more):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -17,7 +17,7 @@ from typing import Any
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.audit.many import FILE, read_audit
 from relaxgrad.coverage.onnx_road import COLUMNS, Road, row
-from relaxgrad.coverage.records import write_json, write_text
+from relaxgrad.coverage.records import ONNX_PACKAGES, write_json, write_text
 
 from .markdown import cell, table
 
@@ -28,7 +28,7 @@ SHOWN = 160  # characters of what a tool said
 def page(data: dict[str, Any]) -> str:
     """The text of docs/onnx.md."""
     models, versions = data["models"], data["versions"]
-    names = ("torch", "apache-tvm", "onnx", "onnxscript", "onnxruntime")
+    names = ("torch", "apache-tvm", *ONNX_PACKAGES)
     measured = ", ".join(f"{name} {versions[name]}" for name in names if versions.get(name))
     parts = [
         "# By way of ONNX",
@@ -95,19 +95,6 @@ def _faults(models: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"- {name}, in onnxruntime: {graph['onnxruntime']}: {_said(graph['runtime_detail'])}"
 
 
-def _versions(head: dict[str, Any]) -> dict[str, Any]:
-    """Those of the audit, and of the packages of this road."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = dict(head["versions"])
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
-
-
 def main(arguments: Sequence[str], root: Path) -> int:
     """Stores the records and writes the page below `root`/docs; 0. Raises UserError for an audit without this road."""
     stored = root / "docs" / "results" / "onnx.json"
@@ -117,7 +104,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         models = [{"model": r["model"], "graphs": r["onnx"]} for r in records if r["onnx"] is not None]
         if not models:
             raise UserError(f"{path} has no model that went this road: `relaxgrad audit MODEL... --via onnx -o DIR`")
-        write_json(stored, {"schema": SCHEMA, "versions": _versions(head), "models": models})
+        write_json(stored, {"schema": SCHEMA, "versions": head["versions"], "models": models})
     write_text(root / "docs" / "onnx.md", page(json.loads(stored.read_text(encoding="utf-8"))))
     return 0
 

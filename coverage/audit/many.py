@@ -18,7 +18,7 @@ from typing import Any
 from relaxgrad.bridge.errors import UserError
 
 from ..process import stop_workers
-from ..records import versions
+from ..records import ONNX_PACKAGES, versions
 from ..sweeps.records import Records, read_records
 from .auditor import AuditOptions, audit_installation, audit_model
 from .record import SCHEMA, AuditRecord
@@ -32,7 +32,8 @@ Listen = Callable[[str, dict[str, Any]], None]
 def head_of(options: AuditOptions) -> dict[str, Any]:
     """The first line of the records."""
     settings = {k: v for k, v in asdict(options).items() if k not in ("time_limit", "memory_limit")}
-    return {"sweep": "models", "settings": settings, "audit_schema": SCHEMA, "versions": versions()}
+    used = versions(ONNX_PACKAGES if options.onnx else ())
+    return {"sweep": "models", "settings": settings, "audit_schema": SCHEMA, "versions": used}
 
 
 def audit_models(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from relaxgrad.benchmarks.names import RELAXGRAD
 
 from ..markdown import cell, prose, table
+from .charts import KINDS
 from .schema import Answer, Model, Report
 
 PLACES = 5  # of a finding that are shown
-KINDS = ("native", "library", "metadata", "fallback", "unsupported")
 
 
 def markdown(report: Report) -> str:

@@ -12,7 +12,7 @@ import torch
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.kinds import Kind
-from relaxgrad.bridge.schemas import GraphRecord
+from relaxgrad.bridge.schemas import GraphKind, GraphRecord
 
 from .names import BUILT_IN, DYNAMIC, EAGER, INDUCTOR, RELAXGRAD
 
@@ -78,10 +78,11 @@ class Contender:
             yield
 
     def did_nothing(self) -> str:
-        """Why a step that ran is none of relaxgrad's: no graph of it ran on TVM. Empty where one did."""
+        """Why a step that ran is none of relaxgrad's: its forward or its backward had no graph on TVM. Else empty."""
         if self.name not in (RELAXGRAD, DYNAMIC):
             return ""
-        if any(g.runs and (g.calls.get(Kind.NATIVE) or g.calls.get(Kind.LIBRARY)) for g in self.graphs):
+        ran = {g.kind for g in self.graphs if g.runs and (g.calls.get(Kind.NATIVE) or g.calls.get(Kind.LIBRARY))}
+        if ran >= {GraphKind.FORWARD, GraphKind.BACKWARD}:
             return ""
         reasons = [str(reason) for graph in self.graphs for reason in graph.reasons]
         reasons += [f"graph break: {reason.splitlines()[0]}" for reason in _breaks()]

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relaxgrad.coverage.process import Outcome, State, Worker
+from relaxgrad.coverage.process import Outcome, State, Worker, stop_workers
 from relaxgrad.coverage.train_record import Judgement
 
 from . import probes as inductor_probes
@@ -105,7 +105,7 @@ def protocol_in_words(settings: Settings) -> str:
     """As in the tables and the JSON."""
     what = {
         "fwd_bwd": "zero_grad, forward, loss, backward; the loss is compiled with the model",
-        "step": "zero_grad, forward, loss, backward, AdamW (foreach; its step compiled too, but for eager)",
+        "step": "zero_grad, forward, loss, backward, AdamW (one parameter at a time; compiled too, but for eager)",
     }[settings.protocol]
     turns = f"medians of {settings.rounds} interleaved rounds after {settings.warm_up} of warm-up"
     threads = f"{settings.threads} thread{'' if settings.threads == 1 else 's'}"
@@ -179,7 +179,11 @@ def _open_all(run: _Run) -> dict[str, Worker]:
 
     names = contenders_of(run.settings)
     with ThreadPoolExecutor(len(names)) as pool:
-        return dict(zip(names, pool.map(one, names), strict=True))
+        try:
+            return dict(zip(names, pool.map(one, names), strict=True))
+        except BaseException:  # an interrupt: the pool waits for its threads, and those for their workers
+            stop_workers()
+            raise
 
 
 def _cold(run: _Run, found: ContenderRecord, worker: Worker, judge: Worker) -> None:

@@ -154,7 +154,7 @@ class _Session:
         breaks = torch_api.dynamo_counters().get("graph_break", {}) if self.contender.compiles else {}
         optimizer = ""
         if self.with_optimizer:
-            optimizer = f"AdamW, {'compiled' if self.contender.compiles else 'eager'}, foreach"
+            optimizer = f"AdamW, {'compiled' if self.contender.compiles else 'eager'}, one parameter at a time"
         return {
             "memory": peak,
             "graphs": torch_api.dynamo_graphs() if self.contender.compiles else 0,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .names import DYNAMIC, EAGER, RELAXGRAD
-from .record import geometric_mean
+from .record import Status, geometric_mean
 
 KERNELS = 25  # of a profile that are shown
 NAME = 50  # characters of a kernel's name
@@ -91,7 +91,7 @@ def starts_table(records: Sequence[Mapping[str, Any]]) -> str:
         _start_row(record["model"], contender)
         for record in records
         for contender in record["contenders"].values()
-        if contender["cold"]
+        if contender["cold"] and contender["status"] != Status.WRONG
     ]
     for name in _names(records):
         if name not in (RELAXGRAD, EAGER):
@@ -133,7 +133,10 @@ def _start_means(records: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     def mean(which: str, key: str) -> str:
         pairs = []
         for record in records:
-            own, other = (record["contenders"].get(n, {}).get(which) for n in (RELAXGRAD, name))
+            both = [record["contenders"].get(n) for n in (RELAXGRAD, name)]
+            if any(c is None or c["status"] == Status.WRONG for c in both):
+                continue
+            own, other = (c[which] for c in both)
             if own and other and own[key] and other[key]:
                 pairs.append(other[key] / own[key])
         found = geometric_mean(pairs)

@@ -104,6 +104,8 @@ def command(
         names = list(dict.fromkeys(record["model"] for record in stored["models"]))
     if not names:
         raise UserError("name a model, or --zoo perf; the zoo's names: relaxgrad audit --zoo all --list")
+    if stored is not None and not set(names) & {record["model"] for record in stored["models"]}:
+        raise UserError(f"{check_file} has none of {', '.join(names)}; without a model, those that it has are measured")
     settings = _settings(
         against=against or ",".join(then.get("against", ())) or "inductor,eager",
         threads=threads or then.get("threads", 1),
@@ -130,11 +132,11 @@ def command(
                 _write(json_file, head, records)
     finally:  # an interrupt as well
         _show(records)
-    if plot_file is not None:
+    fell = stored is not None and _compare(records, stored)
+    if plot_file is not None and any(record["ratios"] for record in records):
         from relaxgrad.benchmarks.plot import plot
 
         plot(plot_file, records)
-    fell = stored is not None and _compare(records, stored)
     user_errors = [f"{r['model']}: {r['reason']}" for r in records if r["user_error"]]
     if user_errors:
         raise UserError("; ".join(dict.fromkeys(user_errors)))
@@ -163,7 +165,7 @@ def _timed(record: dict[str, Any]) -> bool:
     from relaxgrad.benchmarks.names import RELAXGRAD
 
     own = record["contenders"].get(RELAXGRAD)
-    return own is not None and own["status"] == "timed"
+    return own is not None and own["status"] == "timed" and not own["warm_reason"].startswith("wrong")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

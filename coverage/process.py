@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+#: For a worker that has answered to end.
+LAST_SECONDS = 10.0
 STEADY_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
 
 
@@ -199,8 +201,11 @@ class _Process:
                     break  # a child that the user's code forked may hold the pipe open
                 elif on_event is not None:
                     on_event(event)
-            if last or not result:
+            if not result:
                 self._process.wait()
+            elif last:  # it may hang on its way out, in what the user's code registered or left running
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(LAST_SECONDS)
         finally:
             timer.cancel()
             if last or not result:
@@ -275,13 +280,23 @@ def _guard(process: subprocess.Popen[bytes], memory: int, over: threading.Event,
     while not done.wait(0.5):
         try:
             worker = psutil.Process(process.pid)
-            used = sum(p.memory_info().rss for p in (worker, *worker.children(recursive=True)))
-        except psutil.Error:
+            used = sum(_memory_of(p) for p in (worker, *worker.children(recursive=True)))
+        except psutil.NoSuchProcess:  # the worker itself
             return
         if used > memory:
             over.set()
             _kill(process)
             return
+
+
+def _memory_of(process: Any) -> int:
+    """Resident bytes of a process, of which those that it shares count in parts: its forks have most of it too."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        found = process.memory_full_info()
+        return int(getattr(found, "pss", found.rss))
+    return 0  # it has ended, or is not ours to look at
 
 
 _running: set[subprocess.Popen[bytes]] = set()

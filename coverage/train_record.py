@@ -9,6 +9,8 @@ from typing import Any
 from .timing import Timing
 
 SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
+#: How the reason begins of a model that does not run in float64.
+NO_REFERENCE = "no float64 reference"
 
 
 class Status(StrEnum):

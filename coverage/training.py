@@ -29,7 +29,7 @@ from . import numbers
 from .models import describe, load_problem
 from .problem import Problem, copy_tensors, random_state, seed_everything, set_random_state
 from .timing import Contender, interleave
-from .train_record import Judgement, Status, TrainRecord
+from .train_record import NO_REFERENCE, Judgement, Status, TrainRecord
 
 LEARNING_RATE = 1e-3
 WARM_UP = 3  # steps left out of the times: the first compiles, the next fill allocators and caches
@@ -102,7 +102,7 @@ def train_model(
     try:
         reference = numbers.float64_step(problem_like(load_problem(model, seed), eager.problem), seed)
     except Exception as error:
-        record.reason = f"no float64 reference: {describe(error)}"
+        record.reason = f"{NO_REFERENCE}: {describe(error)}"
         return record
 
     say({"event": "stage", "stage": "compiling"})

@@ -120,6 +120,7 @@ def write(key: Key, executable: Any, compiled: Compiled, folder: Folder) -> bool
 
 def remember(key: Key, compiled: Compiled) -> Compiled:
     """Keeps a graph in this process's memory, while it is in use; returns the one that is there, if there is one."""
+    compiled.symbols = key.symbols
     with _lock:
         return _memory.setdefault(key.name, compiled)
 

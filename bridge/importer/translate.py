@@ -21,6 +21,8 @@ that pass spares.
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +33,7 @@ import sympy
 import torch
 import torch.fx
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from .. import torch_api
 from ..capture.source import source_of
@@ -50,6 +52,8 @@ from .translation import CallingPlan, NodeReport, ScalarRef, Translation
 from .types import DTYPES, Symbols, UnsupportedSize, dense_order, is_empty, is_typed
 from .values import Place, Root, SymbolicNumber, TensorValue, Value
 from .wrappers import STATE_FUNCTIONS, unwrapped
+
+aten = torch.ops.aten
 
 
 class CannotTranslate(Exception):
@@ -348,6 +352,8 @@ class Translator:
         if all(empty) or is_empty(source.shape):
             results = [self.empty(f) for f in fakes]
             return tuple(results) if isinstance(self.fake, list | tuple) else results[0]
+        if place is not None and node.target is aten.as_strided.default and _leaves(fakes[0], place.root):
+            raise self.cannot("as_strided reads what lies outside of its tensor", node, ReasonKind.ARGUMENTS)
         if place is None or not shares:
             return self._checked(node, converter.function(self, *args), set(range(len(fakes))))
         made: list[Any] = []
@@ -408,15 +414,19 @@ class Translator:
         if len(shape) != len(expected) or not all(map(self.symbols.equal, shape, expected)):
             raise Refusal(ReasonKind.TYPE_CHECK, f"shape {list(map(str, shape))} instead of {list(map(str, expected))}")
         place = None
-        if (
-            node.target not in views.VIEW_OPS
-            and dense_order(fake) == tuple(range(fake.dim()))
-            and not is_empty(expected)
-        ):
+        order = None if node.target in views.VIEW_OPS or is_empty(expected) else dense_order(fake)
+        if order == tuple(range(fake.dim())):
             place = Place(
                 Root(value.var, fake.storage_offset()), tuple(fake.shape), tuple(fake.stride()), 0, whole=True
             )
+        elif order is not None:  # laid out for an output that it is, or that is a view of it
+            laid_out = functools.cache(functools.partial(self._laid_out, node, value.var, order))
+            root = Root(laid_out, fake.storage_offset(), dense=False)
+            place = Place(root, tuple(fake.shape), tuple(fake.stride()), 0)
         return TensorValue(value.var, expected, value.dtype, place)
+
+    def _laid_out(self, node: torch.fx.Node, var: relax.Var, order: Sequence[int]) -> relax.Var:
+        return self.emit(layout.permute, [var], order, name=f"{node.name}_laid_out")
 
     # ---- what converters use ----
 
@@ -465,6 +475,16 @@ _CHECKED_BY_GUARDS = frozenset(
     {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default", "aten.sym_constrain_range.default",
      "aten.sym_constrain_range_for_size.default"}
 )  # fmt: skip
+
+
+def _leaves(fake: torch.Tensor, root: Root) -> bool:
+    """Whether a strided view of static sizes has elements that its root has not."""
+    first = fake.storage_offset() - root.offset
+    last = first + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride(), strict=True))
+    count = math.prod(int(n) if isinstance(n, int | tirx.IntImm) else -1 for n in root.var.ty.shape.values)
+    if not isinstance(first, int) or not isinstance(last, int) or count < 0:
+        return False
+    return first < 0 or last >= count
 
 
 def _place(fake: torch.Tensor, root: Root) -> Place:

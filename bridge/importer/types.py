@@ -120,11 +120,12 @@ class Symbols:
         return bool(self._analyzer.can_prove_equal(_as_expr(a), _as_expr(b)))
 
     def non_negative(self, size: Dim) -> bool:
-        """Whether a size is proven not negative (symbols are sizes: at least zero)."""
+        """Whether a number is proven not negative. Symbols of sizes are; those of other integers need not be."""
         if isinstance(size, int):
             return size >= 0
-        for var in self.vars.values():
-            self._analyzer.bind(var, tvm.ir.Range(0, 1 << 40))
+        for symbol, var in self.vars.items():
+            if symbol.is_nonnegative:
+                self._analyzer.bind(var, tvm.ir.Range(0, 1 << 40))
         return bool(self._analyzer.can_prove(size >= 0))
 
 

@@ -13,14 +13,18 @@ from .types import Dim
 
 @dataclass(frozen=True, eq=False)
 class Root:
-    """A block of memory laid out as eager's: a graph input, the result of an ATen call, a contiguous native result."""
+    """A block of memory laid out as eager's: a graph input, the result of an ATen call, a native result."""
 
-    var: relax.Var  # row-major over the dims in memory order
+    source: relax.Var | Callable[[], relax.Var]  # row-major over the dims in memory order; made when it is asked for
     offset: Any = 0  # storage offset of its FakeTensor
     input: int | None = None  # number of the graph input that it is
-    dense: bool = (
-        True  # False: an input that enters the function as a contiguous copy; only the runtime sees its layout
-    )
+    #: False: an input that enters the function as a contiguous copy (only the runtime sees its layout), or a native
+    #: result in another order (it is laid out for an output that it is).
+    dense: bool = True
+
+    @property
+    def var(self) -> relax.Var:
+        return self.source if isinstance(self.source, relax.Expr) else self.source()
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,11 @@ from typing import Any
 from relaxgrad.bridge.kinds import Kind
 
 from ..process import Outcome, State, run_task
+from ..train_record import NO_REFERENCE
 from .record import AuditRecord, Cause, Verdict
 
 TASK = "relaxgrad.coverage.audit.auditor:audit_task"
+PARTIAL = "partial"  # the event of a record whose model has trained
 INSTALLATION_TASK = "relaxgrad.coverage.audit.auditor:installation_task"
 STEPS = 8  # AdamW steps of the training check
 PROFILED = 4  # further steps, with the profiler on
@@ -47,17 +49,30 @@ def audit_model(model: str, options: AuditOptions, listen: Emit | None = None) -
     with tempfile.TemporaryDirectory(prefix="relaxgrad-audit-") as folder:
         # Training compiles from nothing, as a user's first run does; after it the blockers compile what is new.
         own = {"RELAXGRAD_CACHE": "1", "RELAXGRAD_CACHE_DIR": folder}
-        outcome = run_task(TASK, arguments, options.time_limit, listen, memory=options.memory_limit, environment=own)
-    record = _record(model, outcome)
+        partial: dict[str, Any] = {}
+
+        def hear(event: dict[str, Any]) -> None:
+            if event["event"] == PARTIAL:
+                partial.update(event["record"])
+            elif listen is not None:
+                listen(event)
+
+        outcome = run_task(TASK, arguments, options.time_limit, hear, memory=options.memory_limit, environment=own)
+    record = _record(model, outcome, partial)
     record.group, record.tags = _place_in_zoo(model)
     return record
 
 
-def _record(model: str, outcome: Outcome) -> AuditRecord:
-    if outcome.value is not None:
-        value = dict(outcome.value)
+def _record(model: str, outcome: Outcome, partial: dict[str, Any]) -> AuditRecord:
+    """`partial`: what was known before the worker ended without a result; empty where it had not trained yet."""
+    if value := dict(outcome.value or partial):
         value["verdict"], value["cause"] = Verdict(value["verdict"]), Cause(value["cause"])
-        return AuditRecord(**value)
+        record = AuditRecord(**value)
+        if outcome.value is None:  # how the model trains is known; the rest of its audit is not
+            told = f"its audit ended after training: {outcome.message.removeprefix(f'{model}: ')}"
+            record.reason = f"{record.reason}; {told}" if record.reason else told
+            record.seconds = {"all": round(outcome.seconds, 1)}
+        return record
     causes = {
         State.USER_ERROR: Cause.MODEL,
         State.CRASHED: Cause.CRASH,
@@ -166,6 +181,12 @@ def _audit(model: str, seed: int, steps: int, stock: bool, onnx: bool, emit: Emi
     uses = operators.op_uses([n for g in graphs for n in g.nodes], trust_of_ops())
     record.ops = [use.to_json() for use in uses]
     findings = [operators.analyse(uses, profile.seconds, profile.step_seconds)]
+
+    def keep() -> None:
+        record.findings = {finding.blocker.value: finding.to_json() for finding in findings}
+        emit({"event": PARTIAL, "record": record.to_json()})
+
+    keep()
     with clock("dynamic shapes"):
         findings.append(dynamic_shapes.measure(build, seed))
     with clock("in place"):
@@ -175,7 +196,7 @@ def _audit(model: str, seed: int, steps: int, stock: bool, onnx: bool, emit: Emi
         except UserError:  # nothing to capture: the verdict has said so
             captured = []
         findings.append(in_place.measure(build, captured, graphs))
-    record.findings = {finding.blocker.value: finding.to_json() for finding in findings}
+    keep()
     if stock:
         with clock("stock importer"):
             record.stock = run_stock(runs)
@@ -196,6 +217,8 @@ def verdict(train: dict[str, Any]) -> tuple[Verdict, Cause, str]:
         return (Verdict.WITH_FALLBACKS if partly else Verdict.YES), Cause.NONE, ""
     if train["status"] == "wrong":
         return Verdict.NO, Cause.WRONG, train["reason"]
+    if train["reason"].startswith(NO_REFERENCE):
+        return Verdict.NO, Cause.NO_REFERENCE, train["reason"]
     if not train["graph_details"]:
         return Verdict.NO, Cause.NOT_CAPTURED, train["reason"]
     ran = any(g["runs"] for g in train["graph_details"])

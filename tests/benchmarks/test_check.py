@@ -11,6 +11,7 @@ import pytest
 
 from relaxgrad.benchmarks.check import FLOOR, band_of, changes, check_comparable, read_run
 from relaxgrad.benchmarks.machine import differences, this_machine
+from relaxgrad.benchmarks.names import DYNAMIC
 from relaxgrad.benchmarks.record import SCHEMA, Settings
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.records import write_json
@@ -50,6 +51,21 @@ def test_a_ratio_that_falls_past_the_band_is_found() -> None:
     (rose,) = changes([model(eager=2.5, spread=0.04)], then)
     assert rose.rose
     assert not rose.fell
+
+
+def test_symbolic_kernels_that_cost_less_are_no_fall() -> None:
+    def dynamic(cost: float) -> dict[str, Any]:
+        found = model(eager=cost)
+        found["ratios"] = {DYNAMIC: found["ratios"]["eager"]}
+        found["contenders"][DYNAMIC] = found["contenders"]["eager"]
+        return found
+
+    (better,) = changes([dynamic(1.02)], [dynamic(1.2)])
+    assert better.passed
+    assert str(better).endswith("better")
+    (worse,) = changes([dynamic(1.2)], [dynamic(1.02)])
+    assert not worse.passed
+    assert str(worse).endswith("worse")
 
 
 def test_a_run_that_is_too_noisy_to_say_does_not_pass() -> None:

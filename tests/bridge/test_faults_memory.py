@@ -48,6 +48,31 @@ def views_of_one_result(compile: Compile) -> dict[str, Any]:
 
 
 @program
+def views_of_a_result_that_is_not_row_major(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, z = x + 1, image * 2
+        return y, y[0], y.t(), z, z[:, 1], z.permute(0, 2, 3, 1), y.sum(0)
+
+    with torch.no_grad():
+        image = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+        y, row, t, z, channel, last, total = compile(f)(torch.randn(3, 4).t(), image)
+        y.zero_()
+        z.fill_(3)
+    views = {"row": row, "t": t, "channel": channel, "last": last}
+    shared = {f"{name} shares": shares(v, y if name in ("row", "t") else z) for name, v in views.items()}
+    return {name: seen(v) for name, v in (views | {"y": y, "z": z, "total": total}).items()} | shared
+
+
+@program
+def strides_over_what_lies_around_a_view(compile: Compile) -> dict[str, Any]:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.as_strided(x, (2,), (1,), 3) * 2
+
+    base = torch.arange(6.0)
+    return {"inside": seen(compile(f)(base[2:5])), "whole": seen(compile(f)(base))}
+
+
+@program
 def views_of_one_result_with_grad(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x.sin()

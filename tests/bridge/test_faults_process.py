@@ -72,6 +72,23 @@ def test_an_index_out_of_range_raises_and_the_next_call_works(name: str, bad: in
     torch.testing.assert_close(again, good)
 
 
+@pytest.mark.parametrize(
+    "name", ["embedding", "index_select", "gather", "scatter", "scatter_add", "nll_loss", "cross_entropy"]
+)
+def test_a_negative_index_counts_from_the_end_in_no_op_but_indexing(name: str) -> None:
+    function, args = out_of_range(name)
+    f = compiled(function)
+    for run in (function, f):
+        with pytest.raises((IndexError, RuntimeError)):
+            run(*args(-1))
+
+
+@pytest.mark.parametrize("name", ["index", "index_put", "index_put_accumulate", "take"])
+def test_a_negative_index_counts_from_the_end(name: str) -> None:
+    function, args = out_of_range(name)
+    torch.testing.assert_close(compiled(function)(*args(-1)), function(*args(-1)))
+
+
 def test_an_embedding_index_out_of_range_in_training() -> None:
     table = nn.Embedding(5, 3)
     f = compiled(lambda i: table(i).sin().sum())
@@ -135,6 +152,16 @@ def test_integer_division_by_zero_raises() -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         f(a, torch.tensor([2, 0]))
     assert f(a, torch.tensor([2, 1])).tolist() == [2, 5]
+
+
+def test_a_divisor_that_is_zero_only_as_the_results_dtype_raises() -> None:
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a % b
+
+    a, b = torch.arange(9, dtype=torch.uint8), torch.tensor(256)  # a 0-d int64 beside a uint8 becomes one
+    for run in (f, compiled(f)):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            run(a, b)
 
 
 def test_an_error_does_not_write_half_of_the_inputs() -> None:

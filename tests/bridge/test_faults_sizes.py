@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from relaxgrad.bridge.backend import relaxgrad
 from relaxgrad.bridge.schemas import GraphKind
 from tests.bridge.faults import Compile, Program, agree, grads
 
@@ -50,6 +51,59 @@ def both(n: int, m: int) -> int:
 
 def twice(n: int, m: int) -> int:
     return 2 * n
+
+
+def _last(x: torch.Tensor) -> torch.Tensor:
+    return x[-5:] * 2
+
+
+def _overwritten(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    x[-5:] = v
+    return x * 3
+
+
+def _half(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x[: x.shape[0] // 2] * y + x[: x.shape[0] // 2].expand(y.shape[0])
+
+
+def _half_index(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    i = i[: i.shape[0] // 2]
+    return x.index_put((i, v), torch.tensor(1.0)) + x[i, v].sum()
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (_last, [(3,), (9,), (5,)]),
+        (lambda x, k: x[k:] * 2, [(8, -3), (6, -30), (9, 2)]),
+        (lambda x, k: x[k] * 2, [(8, -2), (6, 3), (5, -5)]),
+        (_overwritten, [(3, 3), (9, 5)]),
+        (_half, [(3, 100), (3, 7)]),  # the half of three is one, and is broadcast
+    ],
+    ids=["the last of fewer", "a start from the end", "a place from the end", "written from the end", "half of three"],
+)
+def test_slices_are_clamped_and_derived_sizes_broadcast(function: Any, inputs: list[tuple[int, ...]]) -> None:
+    compiled = torch.compile(function, backend=relaxgrad, dynamic=True)
+    for numbers in inputs:
+        tensors = [torch.randn(numbers[0], requires_grad=True)]
+        two = function in (_overwritten, _half)
+        rest: list[Any] = [torch.randn(n) if two else n for n in numbers[1:]]
+        results, gradients = [], []
+        for run in (function, compiled):
+            result = run(*tensors, *rest)
+            results.append(result)
+            gradients.append(torch.autograd.grad(result.square().sum(), tensors)[0])
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*gradients)
+
+
+def test_index_tensors_of_a_derived_size_broadcast() -> None:
+    compiled = torch.compile(_half_index, backend=relaxgrad, dynamic=True)
+    x, i = torch.randn(5, 9), torch.tensor([2, 1, 0])
+    for n in (7, 4):
+        given = x, i, torch.arange(n)
+        torch.testing.assert_close(compiled(*given), _half_index(*given))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relaxgrad.coverage import numbers
-from relaxgrad.coverage.numbers import Verdict, compare, compare_all, curve_difference, float64_run, float64_step
+from relaxgrad.coverage.numbers import (
+    Verdict,
+    compare,
+    compare_all,
+    curve_difference,
+    float64_run,
+    float64_step,
+    same,
+)
 from relaxgrad.coverage.problem import Problem
 from relaxgrad.coverage.zoo import ZOO
 
@@ -101,6 +109,15 @@ def test_integers_are_exact() -> None:
     eager = torch.tensor([1, 2, 3])
     assert compare("g", eager, eager, eager.clone()).passed
     assert not compare("g", eager, eager, torch.tensor([1, 2, 4])).passed
+
+
+def test_only_nan_is_the_same_as_nan() -> None:
+    nan, infinity = float("nan"), float("inf")
+    assert same(torch.tensor([nan, 1.0, infinity]), torch.tensor([nan, 1.0, infinity]))
+    assert not same(torch.tensor([nan]), torch.zeros(1))
+    assert not same(torch.tensor([infinity]), torch.tensor([torch.finfo(torch.float32).max]))
+    assert same(torch.empty(0), torch.empty(0))
+    assert not same(torch.empty(0), torch.empty(0, 2))
 
 
 def test_names_on_one_side_fail() -> None:

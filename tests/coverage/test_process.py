@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from relaxgrad.coverage import process
 from relaxgrad.coverage.process import State, Worker, run_task, run_tasks
 
 TASKS = """\
@@ -43,6 +45,11 @@ def hang(arguments, emit):
 def fork(arguments, emit):
     if os.fork() == 0:
         time.sleep(1000)
+    return {"done": True}
+
+def linger(arguments, emit):
+    import atexit
+    atexit.register(time.sleep, 1000)
     return {"done": True}
 
 def pick(arguments, emit):
@@ -156,6 +163,22 @@ def test_a_forked_child_does_not_hold_the_result_back() -> None:
     start = time.monotonic()
     assert run("fork").state is State.OK
     assert time.monotonic() - start < 30
+
+
+def test_a_worker_that_has_answered_and_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "LAST_SECONDS", 1.0)
+    start = time.monotonic()
+    outcome = run("linger", timeout=200.0)
+    assert (outcome.state, outcome.value) == (State.OK, {"done": True})
+    assert time.monotonic() - start < 60
+
+
+def test_memory_of_a_process_that_has_ended_is_none() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    watched = psutil.Process(child.pid)
+    assert process._memory_of(psutil.Process()) > 2**20
+    child.wait()
+    assert process._memory_of(watched) == 0
 
 
 @pytest.mark.parametrize("jobs", [1, 3])

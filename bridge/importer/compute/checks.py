@@ -53,16 +53,18 @@ def nonzero(x: te.Tensor) -> te.Tensor:
     )
 
 
-def index(x: te.Tensor, size: Any) -> te.Tensor:
-    """int64 indices into a dim of `size` elements, negative ones counted from the end: IndexError if out of range."""
+def index(x: te.Tensor, size: Any, wraps: bool) -> te.Tensor:
+    """int64 indices into a dim of `size` elements: IndexError if out of range. `wraps`: negative ones from the end."""
+
+    zero = tirx.const(0, "int64")
 
     def wide(v: Any) -> Any:
         return v.astype("int64")
 
     return _checked_copy(
         x,
-        lambda v: tirx.Select(wide(v) < 0, wide(v) + size, wide(v)),
-        lambda v: tirx.all(wide(v) >= tirx.const(0, "int64") - size, wide(v) < size),
+        lambda v: tirx.Select(wide(v) < 0, wide(v) + size, wide(v)) if wraps else wide(v),
+        lambda v: tirx.all(wide(v) >= (zero - size if wraps else zero), wide(v) < size),
         "IndexError",
         "index out of range",
         "int64",

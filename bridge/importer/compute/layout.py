@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import te, tirx
+from tvm_ffi.structural import structural_equal
 
 Index = Any
 
@@ -137,15 +139,42 @@ def _smaller(a: Any, b: Any) -> bool:
     return a_number
 
 
-def broadcast_index(index: Sequence[Index], shape: Sequence[Any]) -> list[Index]:
-    """The index into a tensor of `shape` that broadcasts to the (longer) output index: dims of size one read 0."""
+def broadcast_index(index: Sequence[Index], shape: Sequence[Any], onto: Sequence[Any] = ()) -> list[Index]:
+    """The index into a tensor of `shape` that broadcasts to the (longer) output index: dims of size one read 0.
+
+    `onto`: the shape of the output, where it is known: a dim that both have is never broadcast.
+    """
     lead = len(index) - len(shape)
-    return [const(0) if is_one(size) else index[lead + d] for d, size in enumerate(shape)]
+
+    def at(d: int, size: Any) -> Index:
+        if is_one(size):
+            return const(0)
+        same = bool(onto) and bool(structural_equal(size, onto[lead + d]))
+        return index[lead + d] if same or not may_be_one(size) else tirx.min(index[lead + d], size - 1)
+
+    return [at(d, size) for d, size in enumerate(shape)]
+
+
+def may_be_one(size: Any) -> bool:
+    """Whether a symbolic size may be one without being known as one: `s0 // 2`, where the guards say that it is.
+
+    A symbol is not (PyTorch makes a graph of its own for one), and a sum or product of symbols that a guard holds to
+    one is a number already.
+    """
+    found = False
+
+    def visit(_: Any) -> None:
+        nonlocal found
+        found = True
+
+    if not isinstance(size, int | tirx.IntImm | tirx.Var):
+        tvm_ffi.structural_walk(size, ((tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max), visit))
+    return found
 
 
 def expand(x: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
     """`x.expand(shape)`; `shape` has no -1."""
-    return gather_by(x, shape, lambda *i: broadcast_index(i, x.shape), "expand")
+    return gather_by(x, shape, lambda *i: broadcast_index(i, x.shape, shape), "expand")
 
 
 def slice_dim(x: te.Tensor, dim: int, start: Any, step: Any, length: Any) -> te.Tensor:

@@ -255,7 +255,7 @@ def elementwise(function: Callable[..., Expr]) -> Callable[..., te.Tensor]:
         *tensors, shape, compute_dtype, out_dtype = args
 
         def element(*i: Any) -> Expr:
-            values = [t(*broadcast_index(i, t.shape)) for t in tensors]
+            values = [t(*broadcast_index(i, t.shape, shape)) for t in tensors]
             if compute_dtype:
                 values = [cast(v, compute_dtype) for v in values]
             return cast(function(*values), out_dtype)

@@ -105,7 +105,7 @@ def elementwise(function: Callable[..., Expr]) -> Callable[..., te.Tensor]:
 
         def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
             with IRBuilder() as builder, elements(shape) as (at, program):
-                loads = [tirx.BufferLoad(b, broadcast_index(at, b.shape)) for b in ins]
+                loads = [tirx.BufferLoad(b, broadcast_index(at, b.shape, shape)) for b in ins]
                 values = [program.let(cast(v, compute_dtype) if compute_dtype else v) for v in loads]
                 T.buffer_store(outs[0], cast(function(program, *values), out_dtype), at)
             return builder.get()

@@ -35,9 +35,12 @@ def last(old: Any, new: Any) -> Any:
     return new
 
 
-def checked_index(ctx: Translator, index: TensorValue, size: Any) -> TensorValue:
-    """int64 indices into a dim of `size` elements: negative ones wrapped, IndexError at run time where out of range."""
-    return ctx.compute(checks.index, [index], size)
+def checked_index(ctx: Translator, index: TensorValue, size: Any, wraps: bool = False) -> TensorValue:
+    """int64 indices into a dim of `size` elements: IndexError at run time where one is out of range.
+
+    `wraps`: negative ones count from the end, as in index, index_put and put, and in no other op.
+    """
+    return ctx.compute(checks.index, [index], size, wraps)
 
 
 def _is_bool_mask(t: TensorValue) -> bool:
@@ -215,7 +218,7 @@ def broadcast_shape(shapes: Sequence[Sequence[Any]]) -> list[Any]:
     for shape in shapes:
         for d, size in enumerate(shape):
             at = rank - len(shape) + d
-            if isinstance(result[at], int) and result[at] == 1:
+            if layout.is_one(result[at]) or (layout.may_be_one(result[at]) and not layout.is_one(size)):
                 result[at] = size
     return result
 
@@ -224,7 +227,7 @@ def _index_tensors(ctx: Translator, x: TensorValue, indices: Sequence[TensorValu
     given = [t for t in indices if t is not None]
     if not given or any(_is_bool_mask(t) for t in given):
         raise ctx.refuse(ReasonKind.DATA_DEPENDENT, "a bool mask as an index")
-    return [None if t is None else checked_index(ctx, t, x.shape[d]) for d, t in enumerate(indices)]
+    return [None if t is None else checked_index(ctx, t, x.shape[d], wraps=True) for d, t in enumerate(indices)]
 
 
 @register(aten.index.Tensor)

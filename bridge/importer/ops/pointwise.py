@@ -13,6 +13,7 @@ from tvm import tirx
 from ...kinds import ReasonKind
 from ..compute import checks, integer, intrinsic, program
 from ..compute import pointwise as pw
+from ..compute import reduce as rd
 from ..compute.pointwise import Expr, number
 from ..promotion import result_type
 from ..registry import overload, register
@@ -111,7 +112,8 @@ def convert_div(ctx: Translator, a: Any, b: Any) -> TensorValue:
 def nonzero_divisor(ctx: Translator, b: Any, dtype: str) -> Any:
     """The divisor of an integer division, checked: a zero raises as in ATen instead of killing the process."""
     if isinstance(b, TensorValue):
-        return ctx.compute(checks.nonzero, [b])
+        divisor = b if b.dtype == dtype else ctx.compute(rd.cast_all, [b], dtype)  # 256 as a uint8 is zero
+        return ctx.compute(checks.nonzero, [divisor])
     if isinstance(b, SymbolicNumber):
         return b
     if int(b) == 0:

@@ -143,7 +143,7 @@ def convert_put(
     if any(isinstance(d, int) and d == 0 for d in index.shape):
         return ctx.compute(layout.identity, [x])
     dtype = opmath(x.dtype) if accumulate else x.dtype
-    checked = checked_index(ctx, index, _elements(x.shape))
+    checked = checked_index(ctx, index, _elements(x.shape), wraps=True)
 
     def compute(t: te.Tensor, i: te.Tensor, s: te.Tensor) -> te.Tensor:
         def where(loads: Sequence[Any], k: Sequence[Any]) -> list[Any]:

@@ -100,12 +100,12 @@ def slice_start(ctx: Translator, start: Any, size: Any) -> Any:
     if start is None:
         return 0
     begin = ctx.dim(start)
-    if isinstance(begin, int):
-        if begin < 0:
-            begin = begin + size
-            return max(begin, 0) if isinstance(begin, int) else begin
-        return min(begin, size) if isinstance(size, int) else begin
-    return begin if ctx.symbols.non_negative(begin) else tirx.Select(begin < 0, begin + size, begin)
+    if isinstance(begin, int) and isinstance(size, int):
+        return max(begin + size, 0) if begin < 0 else min(begin, size)
+    from_end = tirx.max(begin + size, layout.const(0))
+    if isinstance(begin, int):  # a start past the end leaves nothing to read
+        return from_end if begin < 0 else begin
+    return begin if ctx.symbols.non_negative(begin) else tirx.Select(begin < 0, from_end, begin)
 
 
 @register(aten.slice_copy.Tensor)

@@ -18,7 +18,9 @@ from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.audit import auditor, many
 from relaxgrad.coverage.audit.auditor import AuditOptions, audit_model, verdict
 from relaxgrad.coverage.audit.record import AuditRecord, Cause, Verdict
+from relaxgrad.coverage.process import Outcome, State
 from relaxgrad.coverage.sweeps.records import Records
+from relaxgrad.coverage.train_record import NO_REFERENCE
 
 MODELS = '''
     """Factories: one that trains, and one for each way to end a process."""
@@ -193,8 +195,18 @@ def test_the_verdict_follows_from_how_it_trained() -> None:
     assert verdict(wrong) == (Verdict.NO, Cause.WRONG, "gradient of w")
     failed = trained | {"status": "failed", "graph_details": [], "losses_compiled": []}
     assert verdict(failed)[1] is Cause.NOT_CAPTURED
+    assert verdict(failed | {"reason": f"{NO_REFERENCE}: RuntimeError"})[1] is Cause.NO_REFERENCE
     assert verdict(failed | {"graph_details": [{"runs": 0}]})[1] is Cause.ERROR
     assert verdict(failed | {"graph_details": [{"runs": 1}], "losses_compiled": [1.0]})[1] is Cause.REFUSED
+
+
+def test_a_model_that_trained_trains_whatever_ends_its_audit() -> None:
+    partial = json.loads(json.dumps(AuditRecord("net", Verdict.YES, parameters=3).to_json()))
+    record = auditor._record("net", Outcome(State.TIMEOUT, message="no result within 600 s", seconds=600.0), partial)
+    assert (record.verdict, record.cause, record.parameters) == (Verdict.YES, Cause.NONE, 3)
+    assert record.reason == "its audit ended after training: no result within 600 s"
+    record = auditor._record("net", Outcome(State.TIMEOUT, message="no result within 600 s", seconds=600.0), {})
+    assert (record.verdict, record.cause) == (Verdict.NO, Cause.TIMEOUT)
 
 
 def test_the_findings_of_the_installation_head_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ upstream: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.upstream_page --store coverage/upstream/found.json
 
 # The tables of the READMEs, docs/models.md and docs/measured.md from docs/results/, and docs/walk.md. To take in a new measurement:
-# `python -m relaxgrad.reports.models_page DIR`, `python -m relaxgrad.reports.bench_page RUN.json`, then this.
+# `python -m relaxgrad.reports.models_page DIR`, `python -m relaxgrad.reports.bench_page RUN.json [NAME]`, then this.
 readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.models_page
 	$(BIN)/python -m relaxgrad.reports.bench_page

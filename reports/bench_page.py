@@ -1,26 +1,27 @@
-"""docs/measured.md: the tables of a stored run of `relaxgrad bench`.
+"""docs/measured.md: the tables of stored runs of `relaxgrad bench`.
 
-`python -m relaxgrad.reports.bench_page RUN.json` stores the run as docs/results/bench.json and writes the page; without
-a file it makes the page anew from the stored run. A test holds that the page is what this makes of it.
+`python -m relaxgrad.reports.bench_page RUN.json` stores the run as docs/results/bench.json and writes the page; with a
+NAME behind it the run is stored as one with other settings, bench-NAME.json, of which the page has the steps. Without
+a file it makes the page anew from what is stored. A test holds that the page is what this makes of it.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from relaxgrad.benchmarks.table import report
+from relaxgrad.benchmarks.table import failures, penalty, report, steps_table
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.records import write_json, write_text
 
 KERNELS = 25  # of a model's profile that are stored
 
 
-def page(data: dict[str, Any]) -> str:
-    """The text of docs/measured.md."""
+def page(data: dict[str, Any], others: Mapping[str, dict[str, Any]] | None = None) -> str:
+    """The text of docs/measured.md, of the main run and of those with other settings, by name."""
     machine, versions = data["machine"], data["versions"]
     head = (
         "# Benchmarks, measured\n\nMade from a stored run by `python -m relaxgrad.reports.bench_page`; nothing here is "
@@ -29,7 +30,19 @@ def page(data: dict[str, Any]) -> str:
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory']} GiB; torch {versions['torch']}, apache-tvm "
         f"{versions['apache-tvm']}, transformers {versions['transformers']}."
     )
-    return f"{head}\n\n{report(data['models'])}\n"
+    parts = [head, report(data["models"])]
+    for name, other in (others or {}).items():
+        records = other["models"]
+        parts += [f"## Other settings, {name}", f"{records[0]['protocol']}.", steps_table(records)]
+        parts += [text for text in (penalty(records), "\n".join(f"- {line}" for line in failures(records))) if text]
+    return "\n\n".join(parts) + "\n"
+
+
+def stored_runs(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The main run of docs/results and those with other settings."""
+    main = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
+    others = {path.stem.removeprefix("bench-"): path for path in sorted(folder.glob("bench-*.json"))}
+    return main, {name: json.loads(path.read_text(encoding="utf-8")) for name, path in others.items()}
 
 
 def _shortened(data: dict[str, Any]) -> dict[str, Any]:
@@ -42,13 +55,13 @@ def _shortened(data: dict[str, Any]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str], root: Path) -> int:
     """Stores the run and writes the page below `root`/docs; 0. Raises UserError for a file that is no run."""
-    stored = root / "docs" / "results" / "bench.json"
+    folder = root / "docs" / "results"
     if arguments:
         data = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
         if data.get("command") != "bench":
             raise UserError(f"{arguments[0]} is no run of `relaxgrad bench --json`")
-        write_json(stored, _shortened(data))
-    write_text(root / "docs" / "measured.md", page(json.loads(stored.read_text(encoding="utf-8"))))
+        write_json(folder / f"{'-'.join(['bench', *arguments[1:2]])}.json", _shortened(data))
+    write_text(root / "docs" / "measured.md", page(*stored_runs(folder)))
     return 0
 
 

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_is_what_the_stored_run_makes_of_it() -> None:
-    stored = json.loads((ROOT / "docs" / "results" / "bench.json").read_text(encoding="utf-8"))
-    assert (ROOT / "docs" / "measured.md").read_text(encoding="utf-8") == bench_page.page(stored)
+    stored, others = bench_page.stored_runs(ROOT / "docs" / "results")
+    assert (ROOT / "docs" / "measured.md").read_text(encoding="utf-8") == bench_page.page(stored, others)
     assert sum(model["malloc"] == "system" for model in stored["models"]) >= 12
 
 
@@ -47,6 +47,10 @@ def test_the_command_stores_a_run_with_the_kernels_that_are_shown(tmp_path: Path
     assert "share of the limit 0.90, 0.80" in text
     assert bench_page.main([], tmp_path) == 0
     assert (tmp_path / "docs" / "measured.md").read_text() == text
+    assert bench_page.main([str(file), "threads"], tmp_path) == 0
+    more = (tmp_path / "docs" / "measured.md").read_text()
+    assert more.startswith(text.rstrip())
+    assert "## Other settings, threads" in more[len(text.rstrip()) :]
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:

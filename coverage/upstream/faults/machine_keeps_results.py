@@ -6,7 +6,6 @@ register when the value has been handed out (src/runtime/vm/vm.cc).
 """
 
 import resource
-from pathlib import Path
 
 import numpy as np
 import tvm
@@ -23,7 +22,8 @@ machine = relax.VirtualMachine(tvm.compile(builder.get(), target="llvm"), tvm.cp
 
 
 def resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 values = tvm.runtime.tensor(np.ones(SIZE // 4, "float32"))

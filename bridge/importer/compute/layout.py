@@ -149,8 +149,9 @@ def broadcast_index(index: Sequence[Index], shape: Sequence[Any], onto: Sequence
     def at(d: int, size: Any) -> Index:
         if is_one(size):
             return const(0)
-        same = bool(onto) and bool(structural_equal(size, onto[lead + d]))
-        return index[lead + d] if same or not may_be_one(size) else tirx.min(index[lead + d], size - 1)
+        if may_be_one(size) and not (onto and structural_equal(size, onto[lead + d])):
+            return tirx.min(index[lead + d], size - 1)
+        return index[lead + d]
 
     return [at(d, size) for d, size in enumerate(shape)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -91,7 +92,7 @@ def _of_few_rows(ctx: Translator, left: Operand, right: Operand) -> Operand | No
     if not blas.is_slow_for_few_rows():
         return None
     (held, matrix), (root, by) = left, right
-    if by.transposed and _shares(ctx.node) >= ENOUGH_TO_TURN and root.shape == (by.columns, by.rows):
+    if by.transposed and _is_shared(ctx.node) and root.shape == (by.columns, by.rows):
         turned = Matrix(by.rows, by.columns, False, by.columns)
         if few_rows.fits(matrix, turned, held.shape, (by.rows, by.columns), held.dtype):
             return ctx.once(layout.permute, root, (1, 0)), turned
@@ -99,11 +100,12 @@ def _of_few_rows(ctx: Translator, left: Operand, right: Operand) -> Operand | No
     return right if few_rows.fits(matrix, by, held.shape, root.shape, held.dtype) else None
 
 
-def _shares(node: torch.fx.Node) -> int:
-    """Of how many products a product's right-hand matrix is the right-hand matrix."""
+def _is_shared(node: torch.fx.Node) -> bool:
+    """Whether a product's right-hand matrix is that of ENOUGH_TO_TURN products. Looks no further than at as many."""
     shared = _right(node)
-    alike = [n for n in shared.args[0].users if is_transpose(n)] if is_transpose(shared) else [shared]
-    return sum(user.target in _PRODUCTS and _right(user) is n for n in alike for user in n.users)
+    alike = (n for n in shared.args[0].users if is_transpose(n)) if is_transpose(shared) else (shared,)
+    products = (user for n in alike for user in n.users if user.target in _PRODUCTS and _right(user) is n)
+    return sum(1 for _ in itertools.islice(products, ENOUGH_TO_TURN)) == ENOUGH_TO_TURN
 
 
 def _right(node: torch.fx.Node) -> Any:

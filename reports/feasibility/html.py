@@ -6,11 +6,12 @@ import importlib.resources
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from relaxgrad.benchmarks.names import INDUCTOR, RELAXGRAD
+from relaxgrad.benchmarks.names import RELAXGRAD
 from relaxgrad.benchmarks.record import geometric_mean
 
 from ..source_lines import Near
 from .charts import KINDS, coverage, css_of, speeds, starts
+from .judge import first_ratio
 from .schema import Answer, Finding, Model, Report
 
 BLOCKERS = ("operators", "dynamic shapes", "in-place and optimizer state")
@@ -116,12 +117,8 @@ def _figures(models: Sequence[Model]) -> list[Figure]:
         ratios = [model.ratios[name] for model in models if name in model.ratios]
         if (mean := geometric_mean(ratios)) is not None:
             found.append(Figure(f"{mean:.2f}×", f"{name}'s speed", f"a step, geometric mean of {_models(ratios)}"))
-    firsts = [
-        (own.first, other.first)
-        for own, other in ((m.contenders.get(RELAXGRAD), m.contenders.get(INDUCTOR)) for m in models)
-        if own and other and own.first and other.first
-    ]
-    if mean := geometric_mean([other / own for own, other in firsts]):
+    firsts = [ratio for model in models if (ratio := first_ratio(model))]
+    if mean := geometric_mean(firsts):
         what = "as soon as Inductor"
         found.append(Figure(f"{mean:.1f}×", what, f"through the first step, geometric mean of {_models(firsts)}"))
     if graphs := sum(model.stock.graphs for model in models if model.stock):

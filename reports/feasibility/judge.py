@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from relaxgrad.benchmarks.names import RELAXGRAD
+from relaxgrad.benchmarks.names import INDUCTOR, RELAXGRAD
 from relaxgrad.benchmarks.record import Status, geometric_mean
 
 from .schema import Answer, Contender, Finding, Model, Op, Stock
@@ -104,12 +104,13 @@ def answer_of(models: Sequence[Model]) -> tuple[Answer, str]:
             speeds.append(f"{mean:.2f} times {name}'s speed ({len(ratios)} timed)")
     if speeds:
         told += f"; a step runs at {' and '.join(speeds)} by geometric mean"
-    starts = [ratio for model in models if (ratio := _first_ratio(model))]
+    starts = [ratio for model in models if (ratio := first_ratio(model))]
     if mean := geometric_mean(starts):
         told += f", the first step {mean:.1f} times as soon as Inductor's"
     return answer, told + "."
 
 
-def _first_ratio(model: Model) -> float | None:
-    own, other = (model.contenders.get(name) for name in (RELAXGRAD, "inductor"))
+def first_ratio(model: Model) -> float | None:
+    """How many times as long as relaxgrad's Inductor's first step takes; None where one of them was not taken."""
+    own, other = (model.contenders.get(name) for name in (RELAXGRAD, INDUCTOR))
     return other.first / own.first if own and other and own.first and other.first else None

@@ -27,7 +27,8 @@ def _lowering() -> tuple[Any, Any, Any]:
     @tvm.transform.module_pass(opt_level=0, name="LowerKernels")
     def pipeline(module: tvm.IRModule, _: Any) -> tvm.IRModule:
         own = {str(var.name_hint): set(map(_text, _checks(function))) for var, function in _kernels(module).items()}
-        module = lower(module)
+        with _typed_rests():
+            module = lower(module)
         updated = tvm.IRModule(module.functions, attrs=module.attrs)
         for var, function in _kernels(module).items():
             kept = own.get(str(var.name_hint))
@@ -38,6 +39,13 @@ def _lowering() -> tuple[Any, Any, Any]:
 
 
 tirx.register_tir_pipeline(NAME, _lowering)
+
+
+def _typed_rests() -> Any:
+    """LoopPartition puts an int32 zero in the place of an int64 loop of one step, unless it is to leave such loops."""
+    config = dict(tvm.transform.PassContext.current().config)
+    config["s_tir.LoopPartition"] = {"no_unroll_loop_with_extent_one": True}
+    return tvm.transform.PassContext(config=config)
 
 
 def _kernels(module: tvm.IRModule) -> dict[Any, Any]:

@@ -8,6 +8,8 @@ Element-wise blocks are inlined into their readers. What is left is one of three
   backwards): all blocks under one loop over the rows, each reduction in vector lanes first and then across them;
 - columns: reductions along outer dims: vector lanes over neighbouring columns.
 
+A dim of unknown size has whole vectors first and single elements for the rest.
+
 A reduction is always decomposed into its start value and its update: otherwise a reduction over zero elements would
 leave its output unwritten. A rule that TVM refuses leaves the kernel to the next simpler one.
 """
@@ -28,6 +30,9 @@ from ...importer.compute import intrinsic
 
 #: Elements of a vector loop; LLVM splits or joins them for the registers that there are.
 LANES = 16
+#: The annotation by which TVM's LoopPartition gives the elements that vectors leave over a loop of their own. Not for
+#: sizes that are known: LLVM then keeps each element of a lane in a register of its own, and no vector is left.
+REST_APART = ("pragma_loop_partition_hint", 1)
 #: Below this many elements a parallel loop costs more than it gives.
 PARALLEL_ELEMENTS = 1 << 15
 #: Loads in an expression from which on it is stored where a reader would repeat it: values that are read twice, each
@@ -40,6 +45,7 @@ NESTED_DIVISIONS = 2
 TILE = 16
 #: Columns that are taken apart by their remainder: see _column_step.
 _STEPS = {2, 3, 4}
+_BRANCH = ("prim.if_then_else",)
 #: Functions that are worth a temporary row instead of computing them once for each reader.
 _EXPENSIVE = (
     *("tirx.exp", "tirx.tanh", "tirx.erf", "tirx.log", "tirx.log1p", "tirx.pow", "tirx.sin", "tirx.cos"),
@@ -56,8 +62,8 @@ def schedule(sch: s_tir.Schedule) -> s_tir.Schedule:
         return sch
     inlined = sch.copy()
     _inline(inlined, keep_expensive=True)
-    if _rows(inlined):
-        return inlined
+    if depth := _rows(inlined):
+        return _under_one_loop(inlined, depth)
     _inline(sch, keep_expensive=False)
     _give_loops(sch)
     for block in _blocks(sch):
@@ -103,6 +109,29 @@ def _extents(sch: s_tir.Schedule, loops: Sequence[Loop]) -> list[int] | None:
     return None if any(e is None for e in extents) else [e for e in extents if e is not None]
 
 
+def _lanes(sch: s_tir.Schedule, loop: Loop, lanes: int) -> tuple[Loop, Loop]:
+    """Splits a loop: (steps, lane). Where its extent is symbolic, whole vectors come first and then the rest.
+
+    The rest is made by TVM's LoopPartition, which takes the test for the end out of the whole vectors.
+    """
+    is_symbolic = _extent(sch, loop) is None
+    steps, lane = sch.split(loop, [None, lanes])
+    if is_symbolic:
+        sch.annotate(steps, *REST_APART)
+    return steps, lane
+
+
+def _lanes_for(sch: s_tir.Schedule, block: Block, loop: Loop) -> int | None:
+    """How many lanes a block's innermost loop gets; None where vectors do not pay.
+
+    LoopPartition takes the tests in an element's expression for tests of the loop's end, and ends the process at some.
+    """
+    extent = _extent(sch, loop)
+    if extent is None:
+        return None if _calls(sch, block, _BRANCH) else LANES
+    return next((n for n in (LANES, LANES // 2) if extent and extent % n == 0), None)
+
+
 def _split_by_kind(sch: s_tir.Schedule, block: Block, loops: Sequence[Loop]) -> tuple[list[Loop], list[Loop]]:
     """(spatial loops, reduction loops) of a block whose loops bind its variables one to one."""
     kinds = [v.iter_type for v in sch.get(block).iter_vars]
@@ -125,7 +154,7 @@ def _inline(sch: s_tir.Schedule, *, keep_expensive: bool) -> None:
     for block in _blocks(sch):
         if _is_opaque(sch, block) or _is_reduction(sch, block):
             continue
-        if keep_expensive and _calls_expensive(sch, block) and len(sch.get_consumers(block)) > 1:
+        if keep_expensive and _calls(sch, block, _EXPENSIVE) and len(sch.get_consumers(block)) > 1:
             continue
         loads = _loads(sch, block)
         if len(loads) >= REPEATED_LOADS and len(_reads_of(sch, block)) > 1:
@@ -160,12 +189,13 @@ def _divisions(loads: Sequence[ir.TensorLoad]) -> int:
     return max((depth(index) for load in loads for index in load.indices), default=0)
 
 
-def _calls_expensive(sch: s_tir.Schedule, block: Block) -> bool:
+def _calls(sch: s_tir.Schedule, block: Block, names: Sequence[str]) -> bool:
+    """Whether a block's expression calls an op of one of these names."""
     found = False
 
     def visit(call: Any) -> None:
         nonlocal found
-        found = found or getattr(call.op, "name", "") in _EXPENSIVE
+        found = found or getattr(call.op, "name", "") in names
 
     tvm_ffi.structural_walk(sch.get(block).body, (ir.Call, visit))
     return found
@@ -186,54 +216,94 @@ def _in_parallel(sch: s_tir.Schedule, loops: list[Loop], divided: bool) -> None:
 # ---- rows ----
 
 
-def _rows(sch: s_tir.Schedule) -> bool:
-    """Schedules a kernel of reductions along the innermost dims; False (and `sch` spoilt) where it is none."""
+def _rows(sch: s_tir.Schedule) -> int:
+    """Schedules the blocks of a kernel of reductions along the innermost dims, each below loops over the rows.
+
+    Returns how many loops those are; 0 (and `sch` spoilt) where the kernel is none.
+    """
     blocks = _blocks(sch)
     if not blocks or any(_is_opaque(sch, b) for b in blocks) or not _is_reduction(sch, blocks[0]):
-        return False
-    try:
-        return _grouped(sch, blocks)
-    except (ScheduleError, InternalError):
-        return False
-
-
-def _grouped(sch: s_tir.Schedule, blocks: list[Block]) -> bool:
+        return 0
     rows = _row_loops(sch, blocks)
-    if not rows:
-        return False
-    work = math.prod(_extents(sch, sch.get_loops(blocks[0])) or [0])
-    # Lanes first, while each reduction has loops of its own: a reduction that shares its loops is refused.
-    partials = [_in_lanes(sch, block, rows) if _is_reduction(sch, block) else None for block in blocks]
-    ordered = [b for pair in zip(partials, blocks, strict=True) for b in pair if b is not None]
-    row = list(sch.get_loops(ordered[0]))[rows - 1]
-    for block in ordered[1:]:
-        elements = math.prod(_extents(sch, sch.get_loops(block)) or [0])
-        sch.reverse_compute_at(block, row)
-        # TVM keeps only the elements that read the row's result: where it is padded, the others would stay unwritten.
-        if math.prod(_extents(sch, sch.get_loops(block)) or [0]) != elements:
-            return False
-    # Vector and parallel loops come before the reductions are decomposed: after that TVM refuses both.
-    decompositions: list[tuple[Block, Loop]] = []
-    for block in ordered:
-        inner = list(sch.get_loops(block))[rows:]
-        if _is_reduction(sch, block) and not inner:
-            return False  # a reduction over one element lost its loop in the move
-        if any(block is p for p in partials):
-            # A block that was moved has its loops in the order of its variables, the lane first.
-            steps, lane = (inner[:-1], inner[-1]) if block is ordered[0] else (inner[1:], inner[0])
-            sch.reorder(*steps, lane)
-            sch.vectorize(lane)
-            decompositions.append((block, steps[0]))
-        elif _is_reduction(sch, block):
-            decompositions.append((block, inner[0]))
-        else:
-            _vectorize(sch, block, inner)
-    if work >= PARALLEL_ELEMENTS:
-        divided = any(_divisions(_loads(sch, block)) for block in ordered)
-        _in_parallel(sch, list(sch.get_loops(ordered[0]))[:rows], divided)
-    for block, loop in decompositions:
-        sch.decompose_reduction(block, loop)
-    return True
+    if not rows or not _stay_in_rows(sch, blocks, rows):
+        return 0
+    try:
+        return _each_along_rows(sch, blocks, rows)
+    except (ScheduleError, InternalError):
+        return 0
+
+
+def _stay_in_rows(sch: s_tir.Schedule, blocks: list[Block], rows: int) -> bool:
+    """Whether each block reads of what another one wrote only what lies in its own row."""
+    written = {sch.get(block).writes[0].source for block in blocks}
+
+    def own(block: Block) -> bool:
+        variables = [v.var for v in sch.get(block).iter_vars[:rows]]
+        body = sch.get(block).body
+        accesses = [(body.buffer, body.indices), *((load.source, load.indices) for load in _loads(sch, block))]
+        return all(
+            len(indices) >= rows and all(i.same_as(v) for i, v in zip(indices, variables, strict=False))
+            for buffer, indices in accesses
+            if buffer in written
+        )
+
+    return all(map(own, blocks))
+
+
+def _each_along_rows(sch: s_tir.Schedule, blocks: list[Block], rows: int) -> int:
+    work = _extents(sch, sch.get_loops(blocks[0]))
+    is_parallel = work is None or math.prod(work) >= PARALLEL_ELEMENTS
+    divided = work is None or any(_divisions(_loads(sch, block)) for block in blocks)
+    depth = rows
+    # Vector and parallel loops come before a reduction is decomposed: after that TVM refuses both.
+    for block in blocks:
+        reduced = _is_reduction(sch, block)
+        partial = _in_lanes(sch, block, rows) if reduced else None
+        for part in (partial, block):
+            if part is None:
+                continue
+            loops = list(sch.get_loops(part))
+            start = loops[rows] if reduced else None
+            if part is partial:
+                sch.reorder(*loops[rows:])
+                sch.vectorize(loops[-1])
+            elif not reduced:
+                _vectorize(sch, part, loops[rows:])
+            if is_parallel:
+                _in_parallel(sch, loops[:rows], divided)
+                depth = 1 if not divided else rows
+            if start is not None:
+                sch.decompose_reduction(part, start)
+    return depth
+
+
+def _under_one_loop(sch: s_tir.Schedule, depth: int) -> s_tir.Schedule:
+    """One nest of `depth` loops around what the nests of all blocks have below as many loops.
+
+    TVM's own moves (reverse_compute_at) compute which elements of a row a block would need, and lose its predicate.
+    """
+    function = sch.mod["main"]
+    root = function.body.block
+    nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    around: list[Any] = []
+    bodies: list[Any] = []
+    for nest in nests:
+        own: list[Any] = []
+        for _ in range(depth):
+            own.append(nest)
+            nest = nest.body
+        around = around or own
+        same = {ours.loop_var: first.loop_var for ours, first in zip(own, around, strict=True)}
+        bodies.append(tvm_ffi.structural_map(nest, (tirx.Var, lambda var, same=same: same.get(var, var))))
+    body = tirx.stmt_seq(*bodies)
+    for loop in reversed(around):
+        body = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)
+    block = s_tir.SBlock(
+        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, root.alloc_buffers,
+        root.match_buffers, root.annotations,
+    )  # fmt: skip
+    whole = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
+    return s_tir.Schedule(ir.IRModule({"main": function.with_body(whole)}))
 
 
 def _row_loops(sch: s_tir.Schedule, blocks: list[Block]) -> int:
@@ -241,12 +311,9 @@ def _row_loops(sch: s_tir.Schedule, blocks: list[Block]) -> int:
 
     Below them a reduction has its reduction loops and no spatial loop of more than one step.
     """
-    sizes = [_extents(sch, sch.get_loops(block)) for block in blocks]
-    if any(s is None for s in sizes):
-        return 0
-    known = [s for s in sizes if s is not None]
+    extents = [[str(sch.get(loop).extent) for loop in sch.get_loops(block)] for block in blocks]
     rows = 0
-    while all(len(s) > rows for s in known) and len({s[rows] for s in known}) == 1:
+    while all(len(e) > rows for e in extents) and len({e[rows] for e in extents}) == 1:
         rows += 1
     for block in blocks:
         if not _is_reduction(sch, block):
@@ -261,21 +328,21 @@ def _row_loops(sch: s_tir.Schedule, blocks: list[Block]) -> int:
 def _in_lanes(sch: s_tir.Schedule, block: Block, rows: int) -> Block | None:
     """Splits a reduction into vector lanes and a reduction across them.
 
-    Returns the block of partial results, its loops (rows, reduction, lane); None where the extent has no such divisor
-    or TVM does not know the combination to be associative.
+    Returns the block of partial results, its loops (rows, reduction, lane); None where the extent is too small or TVM
+    does not know the combination to be associative.
     """
     loop = list(sch.get_loops(block))[-1]
-    extent = _extent(sch, loop) or 0
-    lanes = next((n for n in (LANES, 8, 4) if extent % n == 0 and extent > n), None)
+    extent = _extent(sch, loop)
+    lanes = _lanes_for(sch, block, loop) or (4 if extent and extent % 4 == 0 else None)
     writes = sch.get(block).writes
-    if lanes is None or len(writes) > 1 or str(writes[0].source.ty.dtype) == "bool":
+    if lanes is None or extent == lanes or len(writes) > 1 or str(writes[0].source.ty.dtype) == "bool":
         return None
     trial = sch.copy()
     try:
-        trial.rfactor(trial.split(loop, [None, lanes])[1], factor_axis=rows)
+        trial.rfactor(_lanes(trial, loop, lanes)[1], factor_axis=rows)
     except (ScheduleError, InternalError):  # a combination that TVM does not know to be associative
         return None
-    return sch.rfactor(sch.split(loop, [None, lanes])[1], factor_axis=rows)
+    return sch.rfactor(_lanes(sch, loop, lanes)[1], factor_axis=rows)
 
 
 # ---- columns, and reductions that no group took ----
@@ -295,12 +362,13 @@ def _reduction(sch: s_tir.Schedule, block: Block) -> None:
             return
     work = _extents(sch, [*spatial, *reduced])
     if spatial and reads_columns(sch, block):
-        extent = _extent(sch, spatial[-1])
-        if extent is not None and extent % LANES == 0:
-            outer, lanes = sch.split(spatial[-1], [None, LANES])
+        if _lanes_for(sch, block, spatial[-1]) == LANES:
+            outer, lanes = _lanes(sch, spatial[-1], LANES)
             sch.reorder(*spatial[:-1], outer, *reduced, lanes)
             sch.vectorize(lanes)
             spatial = [*spatial[:-1], outer]
+    if work is None:
+        spatial = [loop for loop in spatial if not sch.get(loop).annotations]  # no loop that has a rest apart
     if spatial and (work is None or math.prod(work) >= PARALLEL_ELEMENTS):
         _in_parallel(sch, spatial, work is None or _divisions(_loads(sch, block)) > 0)
     sch.decompose_reduction(block, reduced[0])
@@ -326,13 +394,12 @@ def reads_columns(sch: s_tir.Schedule, block: Block) -> bool:
 
 
 def _vectorize(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
-    """Vector lanes in the innermost of these loops of static extent; no parallel loop."""
+    """Vector lanes in the innermost of these loops; no parallel loop."""
     if not loops or _is_one_bfloat16(sch, block):
         return
-    extent = _extent(sch, loops[-1])
-    lanes = next((n for n in (LANES, 8) if extent and extent % n == 0), None)
+    lanes = _lanes_for(sch, block, loops[-1])
     if lanes is not None:
-        sch.vectorize(sch.split(loops[-1], [None, lanes])[1])
+        sch.vectorize(_lanes(sch, loops[-1], lanes)[1])
 
 
 def _is_one_bfloat16(sch: s_tir.Schedule, block: Block) -> bool:
@@ -423,9 +490,7 @@ def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
         return
     extents = _extents(sch, loops)
     if extents is None:
-        # Fusing symbolic loops costs a division an element: the outermost runs in parallel, LLVM takes the innermost.
-        if len(loops) > 1:
-            sch.parallel(loops[0])
+        _symbolic(sch, block, loops)
         return
     total = math.prod(extents)
     step = _column_step(sch, block)
@@ -453,3 +518,15 @@ def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
         sch.vectorize(lanes)
     if total >= PARALLEL_ELEMENTS and rest:
         _in_parallel(sch, rest, divided)
+
+
+def _symbolic(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
+    """Loops of which some are symbolic: fusing those would cost a division an element."""
+    *outer, last = loops
+    step = _column_step(sch, block)
+    if step and not _calls(sch, block, _BRANCH):
+        sch.unroll(_lanes(sch, last, step)[1])
+    elif not step and (lanes := _lanes_for(sch, block, last)) is not None:
+        sch.vectorize(_lanes(sch, last, lanes)[1])
+    if outer:  # not the columns: LoopPartition takes a parallel loop apart wrongly
+        _in_parallel(sch, outer, divided=True)

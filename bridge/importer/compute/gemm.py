@@ -110,8 +110,9 @@ def product(
     return te.extern([(lhs.rows, rhs.columns)], inputs, body, name="gemm", dtype=dtype, attrs=LIBRARY_CALL)
 
 
-def batch_product(a: te.Tensor, b: te.Tensor, lhs: Matrix, rhs: Matrix, count: int, dtype: str) -> te.Tensor:
+def batch_product(a: te.Tensor, b: te.Tensor, lhs: Matrix, rhs: Matrix, count: Size, dtype: str) -> te.Tensor:
     """`lhs[i] @ rhs[i]` for i < count, in one call: a row-major (count, rows, columns) tensor."""
+    number_of = const(count) if isinstance(count, int) else count
 
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
         left, right, out = ins[0], ins[1], outs[0]
@@ -125,10 +126,10 @@ def batch_product(a: te.Tensor, b: te.Tensor, lhs: Matrix, rhs: Matrix, count: i
                 T.buffer_store(numbers, _int32(size), [k])
             for k, operand in enumerate((lhs, rhs)):
                 T.buffer_store(group, tirx.const(_TRANSPOSE if operand.transposed else _NO_TRANSPOSE, "int32"), [k])
-            T.buffer_store(group, tirx.const(count, "int32"), [2])
+            T.buffer_store(group, _int32(count), [2])
             T.buffer_store(factors, number(1, dtype), [0])
             T.buffer_store(factors, number(0, dtype), [1])
-            with T.serial(0, const(count)) as i:
+            with T.serial(0, number_of) as i:
                 for k, (buffer, operand) in enumerate(((left, lhs), (right, rhs))):
                     address = _start(buffer, operand.offset + i * operand.batch_step, "uint64")
                     T.buffer_store(pointers, address, [k, i])

@@ -12,8 +12,9 @@ from tvm_ffi.structural import structural_equal
 Index = Any
 
 
-def const(value: int) -> Any:
-    return tirx.const(value, "int64")
+def const(value: Index) -> Any:
+    """A size or an index as an int64 expression; an expression as it stands."""
+    return tirx.const(value, "int64") if isinstance(value, int) else value
 
 
 def is_one(size: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Max pooling over windows of static sizes, and its gradient, as loops along rows that LLVM makes vectors of.
+"""Max pooling over windows of static kernels, and its gradient, as loops along rows that LLVM makes vectors of.
 
 The general forms in pool.py ask for each element of each window whether it is one, and branch. Here branches are
 selections, and the windows that reach over the ends of a row have loops of their own.
@@ -30,13 +30,17 @@ MOST_TAPS = 32
 MOST_HOLDERS = 9
 #: Below this many elements of the output a parallel loop costs more than it gives.
 PARALLEL_ELEMENTS = 1 << 15
-_LARGEST_PLANE = 1 << 31  # positions in the plane are computed in int32
+_LARGEST_PLANE = 1 << 31  # positions in a smaller plane are computed in int32
 
 
 def fits(axes: Sequence[Axis]) -> bool:
     """Whether `max_pool` and `gradient` take such windows."""
     few = math.prod(a.kernel for a in axes) <= MOST_TAPS and math.prod(a.holders for a in axes) <= MOST_HOLDERS
-    return few and math.prod(a.size for a in axes) < _LARGEST_PLANE
+    return few and (not _is_static(axes) or math.prod(a.size for a in axes) < _LARGEST_PLANE)
+
+
+def _is_static(axes: Sequence[Axis]) -> bool:
+    return all(a.is_static for a in axes)
 
 
 def max_pool(x: te.Tensor, axes: Sequence[Axis]) -> list[te.Tensor]:
@@ -47,7 +51,7 @@ def max_pool(x: te.Tensor, axes: Sequence[Axis]) -> list[te.Tensor]:
     *row_axes, columns = axes
     lead = len(x.shape) - len(axes)
     shape = (*x.shape[:lead], *(a.count for a in axes))
-    dtype = str(x.dtype)
+    dtype, kind = str(x.dtype), "int32" if _is_static(axes) else "int64"
 
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
         rows: Any = const(1)
@@ -61,10 +65,10 @@ def max_pool(x: te.Tensor, axes: Sequence[Axis]) -> list[te.Tensor]:
             taps = [_row(program, row_axes, [*at[lead:], last], k) for k in _kernel(row_axes)]
             first, end = columns.whole
             for start, stop, edge in ((0, first, True), (first, end, False), (end, columns.count, True)):
-                if start < stop:
+                if not (start is stop or columns.is_static and start >= stop):
                     with T.serial(start, stop) as column:
                         index = [*at, last, column]
-                        _window(program, ins[0], outs, index, lead, taps, columns, dtype, edge)
+                        _window(program, ins[0], outs, index, lead, taps, columns, dtype, kind, edge)
         return builder.get()
 
     return list(te.extern([shape, shape], [x], body, name="max_pool", dtype=[dtype, "int64"]))
@@ -85,7 +89,7 @@ class _Tap:
 def _row(program: Program, axes: Sequence[Axis], window: Sequence[Expr], k: Sequence[int]) -> _Tap:
     index, found, start = [], [], const(0)
     for axis, o, tap in zip(axes, window[len(window) - len(axes) :], k, strict=True):
-        at, inside = _element(axis, o, tap, axis.whole != (0, axis.count))
+        at, inside = _element(axis, o, tap, not axis.stays_inside)
         index.append(program.let(at))
         found += [] if inside is None else [inside]
         start = start * axis.size + index[-1]
@@ -110,22 +114,23 @@ def _window(
     taps: Sequence[_Tap],
     columns: Axis,
     dtype: str,
+    kind: str,
     edge: bool,
 ) -> None:
-    best, where = program.cell(lowest(dtype)), program.cell(tirx.const(-1, "int32"))
+    best, where = program.cell(lowest(dtype)), program.cell(tirx.const(-1, kind))
     for tap, k in itertools.product(taps, range(columns.kernel)):
         at, inside = _element(columns, index[-1], k, edge)
         value = program.let(tirx.BufferLoad(x, [*index[:lead], *tap.index, at]))
-        larger = [value > best.get(), where.get() < tirx.const(0, "int32")]
+        larger = [value > best.get(), where.get() < tirx.const(0, kind)]
         larger += [pw.isnan(value)] if pw.is_float(value) else []
         take = tirx.any(*larger)
         conditions = [c for c in (tap.inside, inside) if c is not None]
         take = program.let(tirx.all(*conditions, take) if conditions else take)
-        position = (tap.start * const(columns.size) + at).astype("int32")
+        position = (tap.start * columns.size + at).astype(kind)
         where.set(tirx.Select(take, position, where.get()))
         best.set(tirx.Select(take, value, best.get()))
     T.buffer_store(outs[0], best.get(), index)
-    T.buffer_store(outs[1], tirx.max(where.get(), tirx.const(0, "int32")).astype("int64"), index)
+    T.buffer_store(outs[1], tirx.max(where.get(), tirx.const(0, kind)).astype("int64"), index)
 
 
 def gradient(
@@ -160,7 +165,7 @@ def _holder(axis: Axis, at: Expr, k: int) -> tuple[Expr, list[Expr]]:
         o_inside = tirx.max(o, const(0))
     else:
         o_inside = o
-    if (axis.size - 1 + axis.padding) // axis.stride - k >= axis.count:
+    if not axis.is_static or (axis.size - 1 + axis.padding) // axis.stride - k >= axis.count:
         conditions.append(o < const(axis.count))
         o_inside = tirx.min(o_inside, const(axis.count - 1))
     return o_inside, conditions

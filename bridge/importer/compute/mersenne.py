@@ -15,7 +15,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from .layout import const, unflatten
+from .layout import const
 from .pointwise import number
 from .program import Program
 
@@ -30,18 +30,21 @@ _LEFT, _NEXT, _FIRST = 1, 2, 3
 _LOW_HALF = 0xFFFFFFFF
 
 
-def bernoulli(state: te.Tensor, shape: Sequence[int], p: float, dtype: str) -> list[te.Tensor]:
+def bernoulli(state: te.Tensor, shape: Sequence[Any], p: float, dtype: str) -> list[te.Tensor]:
     """[ones with probability `p` of `shape` and `dtype`, the state afterwards], as `Tensor.bernoulli_(p)` draws them.
 
     An element takes two words, the first of them the upper half of a number of 64 bits; it is one where the number's
     low 53 bits, as a fraction, are below `p` (ATen's uniform_real_distribution<double>).
     """
-    count = math.prod(shape)
+    count: Any = const(1)
+    for size in shape:
+        count = count * size
     below = const(math.ceil(Fraction(p) * 2**53))
 
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
         with IRBuilder() as builder, T.serial(0, 1):
             given, (out, after) = ins[0], outs
+            flat = T.decl_buffer((count,), out.dtype, data=out.data)  # an index of `out` would divide
             words = T.alloc_buffer((WORDS,), "uint32", scope="global")
             drawn = T.alloc_buffer((WORDS + 2,), "uint32", scope="global")
             program = Program()
@@ -53,11 +56,11 @@ def bernoulli(state: te.Tensor, shape: Sequence[int], p: float, dtype: str) -> l
             following = tirx.BufferLoad(given, [const(_NEXT)])
             used = program.cell(tirx.Select(left <= const(1), const(WORDS), following))
             done, over = program.cell(const(0)), program.cell(const(0))  # `over`: a word that waits for its second
-            with program.loop(done.get() < const(count)):
+            with program.loop(done.get() < count):
                 with program.when(used.get() >= const(WORDS)):
                     _twist(words)
                     used.set(const(0))
-                wanted = (const(count) - done.get()) * const(2) - over.get()
+                wanted = (count - done.get()) * const(2) - over.get()
                 take = program.let(tirx.min(const(WORDS) - used.get(), wanted))
                 with T.serial(0, take) as i:
                     T.buffer_store(drawn, _tempered(tirx.BufferLoad(words, [used.get() + i])), [over.get() + i])
@@ -68,7 +71,7 @@ def bernoulli(state: te.Tensor, shape: Sequence[int], p: float, dtype: str) -> l
                     low_bits = tirx.bitwise_and(upper, const((1 << 21) - 1))
                     one = tirx.bitwise_or(tirx.shift_left(low_bits, const(32)), lower) < below
                     value = one if dtype == "bool" else tirx.Select(one, number(1, dtype), number(0, dtype))
-                    T.buffer_store(out, value, unflatten(done.get() + i, shape))
+                    T.buffer_store(flat, value, [done.get() + i])
                 T.buffer_store(drawn, tirx.BufferLoad(drawn, [tirx.max(ready - const(1), const(0))]), [const(0)])
                 over.set(ready - pairs * const(2))
                 used.set(used.get() + take)

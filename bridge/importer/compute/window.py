@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tvm import tirx
+from tvm import sym, tirx
 
 from .layout import const
 
@@ -15,14 +15,25 @@ Expr = Any
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial dim. Window o reads the elements `o * stride - padding + k * dilation`, k < kernel."""
+    """One spatial dim. Window o reads the elements `o * stride - padding + k * dilation`, k < kernel.
 
-    size: int  # of the input
-    count: int  # of the output
+    Sizes that are symbolic leave `whole` and `holders`, and nothing else here.
+    """
+
+    size: Expr  # of the input: an int or an expression
+    count: Expr  # of the output, likewise
     kernel: int
     stride: int
     padding: int  # of the input, at its start
     dilation: int
+
+    @cached_property
+    def stays_inside(self) -> bool:
+        """Whether every window surely lies in the input from end to end."""
+        first, end = self.whole
+        if self.is_static:
+            return (first, end) == (0, self.count)
+        return end is self.count
 
     @cached_property
     def reach(self) -> int:
@@ -43,9 +54,20 @@ class Axis:
         """The elements of the input, first and past the last, that lie in reach."""
         return max(0, -self.padding), min(self.size, self.reach - self.padding)
 
+    @property
+    def is_static(self) -> bool:
+        return isinstance(self.size, int) and isinstance(self.count, int)
+
     @cached_property
-    def whole(self) -> tuple[int, int]:
+    def whole(self) -> tuple[Expr, Expr]:
         """The windows, first and past the last, that lie in the input from end to end."""
+        if not self.is_static:
+            last = self.size - const(1 + (self.kernel - 1) * self.dilation - self.padding)
+            end = tirx.floordiv(last, const(self.stride)) + const(1)
+            if self.padding == 0 and sym.Analyzer().can_prove_equal(end, const(self.count)):
+                return 0, self.count
+            first = tirx.min(const(-(-self.padding // self.stride)), const(self.count))
+            return first, tirx.max(first, tirx.min(end, const(self.count)))
         first = min(-(-self.padding // self.stride), self.count)
         last = (self.size - 1 - (self.kernel - 1) * self.dilation + self.padding) // self.stride + 1
         return first, max(first, min(last, self.count))

@@ -116,7 +116,7 @@ def _right(node: torch.fx.Node) -> Any:
 def convert_bmm(ctx: Translator, a: TensorValue, b: TensorValue) -> Any:
     name = {"float32": "cblas_sgemm_batch", "float64": "cblas_dgemm_batch"}.get(a.dtype)
     count = a.shape[0]
-    if name not in blas.symbols() or not isinstance(count, int) or _is_nothing(a.shape[-1]):
+    if name not in blas.symbols() or _is_nothing(a.shape[-1]):
         return _in_aten(ctx)
     left, right = _operand(ctx, a), _operand(ctx, b)
     if left is None or right is None:

@@ -70,7 +70,7 @@ def _largest(ctx: Translator, x: TensorValue, windows: Sequence[pool.Window]) ->
     return _widened(ctx, x, lambda wide: ctx.compute_many(pool.max_pool, [wide], windows))
 
 
-def _static(
+def _along_rows(
     ctx: Translator,
     sizes: Sequence[Any],
     counts: Sequence[Any],
@@ -80,10 +80,10 @@ def _static(
     padding: Any,
     dilation: Any,
 ) -> list[Axis] | None:
-    """The windows that compute/max_pool.py takes; None where sizes are symbolic or a window has too many elements."""
+    """The windows that compute/max_pool.py takes; None where there is no element or a window has too many."""
     arguments = [each_dim(ctx, values, rank) for values in (kernel, stride or kernel, padding, dilation)]
     sizes, counts = sizes[-rank:], counts[-rank:]
-    if not all(isinstance(n, int) and n for n in (*sizes, *counts)):
+    if 0 in [n for n in (*sizes, *counts) if isinstance(n, int)]:
         return None
     axes = [Axis(*numbers) for numbers in zip(sizes, counts, *arguments, strict=True)]
     return axes if max_pool.fits(axes) else None
@@ -93,7 +93,7 @@ def _max_pool(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
     def convert(
         ctx: Translator, x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
     ) -> tuple[TensorValue, ...]:
-        axes = _static(ctx, x.shape, _shape(ctx, 0), rank, kernel, stride, padding, dilation)
+        axes = _along_rows(ctx, x.shape, _shape(ctx, 0), rank, kernel, stride, padding, dilation)
         if axes is not None:
             return _widened(ctx, x, lambda wide: ctx.compute_many(max_pool.max_pool, [wide], axes))
         windows = _sliding(ctx, x.shape, _shape(ctx, 0), rank, kernel, stride, padding, dilation)
@@ -114,7 +114,7 @@ def _max_pool_backward(rank: int) -> Callable[..., TensorValue]:
         ceil_mode: bool,
         indices: TensorValue,
     ) -> TensorValue:
-        axes = _static(ctx, x.shape, grad.shape, rank, kernel, stride, padding, dilation)
+        axes = _along_rows(ctx, x.shape, grad.shape, rank, kernel, stride, padding, dilation)
         if axes is not None:
             arguments = _shape(ctx), axes, opmath(grad.dtype), grad.dtype
             return ctx.compute(max_pool.gradient, [grad, indices], *arguments)

@@ -64,14 +64,15 @@ def _is_ours(fake: torch.Tensor, p: Any, generator: Any) -> bool:
     size: tuple[Any, ...] = tuple(fake.shape)
     if generator is not None or not isinstance(p, int | float) or not 0 <= p <= 1:
         return False
-    if not all(isinstance(n, int) for n in size) or math.prod(size) < MANY:
+    if all(isinstance(n, int) for n in size) and math.prod(size) < MANY:  # symbolic sizes are taken to be large
         return False
     is_plain = fake.dtype in (torch.bool, torch.float32, torch.float64) and fake.device.type == "cpu"
     return is_plain and dense_order(fake) == tuple(range(fake.dim())) and _draws_by_the_twister()
 
 
 def _bernoulli(ctx: Translator, size: list[int], p: float, dtype: torch.dtype) -> TensorValue:
-    mask, after = ctx.compute_many(mersenne.bernoulli, [ctx.sites.generator_state()], size, p, DTYPES[dtype])
+    state = ctx.sites.generator_state()
+    mask, after = ctx.compute_many(mersenne.bernoulli, [state], ctx.dims(size), p, DTYPES[dtype])
     ctx.sites.drew_until(after)
     ctx.ran_as = Kind.NATIVE
     return mask

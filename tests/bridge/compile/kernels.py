@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import tvm
 from tvm import s_tir, te
 
-from relaxgrad.bridge.compile import intrinsics
+from relaxgrad.bridge.compile import intrinsics, lowering
 from relaxgrad.bridge.compile.schedule import cpu
 from relaxgrad.bridge.compile.selects import keep_selects
 from relaxgrad.bridge.compile.target import resolve_target
@@ -21,6 +21,31 @@ def build(function: Callable[..., Any], *inputs: torch.Tensor, schedule: bool = 
         te.placeholder(tuple(x.shape), dtype=str(x.dtype).removeprefix("torch."), name=f"x{i}")
         for i, x in enumerate(inputs)
     ]
+    run, kernel, outputs = _built(function, placeholders, schedule)
+    tensors = [torch.full([int(d) for d in o.shape], 77, dtype=getattr(torch, str(o.dtype))) for o in outputs]
+    run(*inputs, *tensors)
+    return tensors, kernel
+
+
+def build_symbolic(
+    function: Callable[[te.Tensor], te.Tensor], dims: Sequence[str | int], inputs: Sequence[torch.Tensor]
+) -> tuple[list[torch.Tensor], Any]:
+    """(the output for each of `inputs`, scheduled PrimFunc) of one kernel whose input has these dims, names symbolic.
+
+    The output has the shape of the input, or that without its last dim.
+    """
+    names = {d: te.var(d, "int64") for d in dims if isinstance(d, str)}
+    placeholder = te.placeholder(tuple(names.get(d, d) for d in dims), dtype="float32", name="x")
+    run, kernel, (output,) = _built(function, [placeholder], True)
+    results = []
+    for x in inputs:
+        y = torch.full(x.shape[: len(output.shape)], 77.0)
+        run(x, y)
+        results.append(y)
+    return results, kernel
+
+
+def _built(function: Callable[..., Any], placeholders: Sequence[Any], schedule: bool) -> tuple[Any, Any, list[Any]]:
     result = function(*placeholders)
     outputs = result if isinstance(result, list) else [result]
     kernel = te.create_prim_func([*placeholders, *outputs], index_dtype_override="int64")
@@ -28,7 +53,6 @@ def build(function: Callable[..., Any], *inputs: torch.Tensor, schedule: bool = 
     if schedule:
         sch = cpu.schedule(sch)
     with intrinsics.in_use():
-        library = tvm.compile(intrinsics.link()(keep_selects()(sch.mod)), target=resolve_target("llvm"))
-    tensors = [torch.full([int(d) for d in o.shape], 77, dtype=getattr(torch, str(o.dtype))) for o in outputs]
-    library["main"](*inputs, *tensors)
-    return tensors, sch.mod["main"]
+        module = intrinsics.link()(keep_selects()(sch.mod))
+        library = tvm.compile(module, target=resolve_target("llvm"), tir_pipeline=lowering.NAME)
+    return library["main"], sch.mod["main"], outputs

@@ -12,7 +12,7 @@ from tvm import te, tirx
 
 from relaxgrad.bridge.backend import relaxgrad
 from relaxgrad.bridge.importer.compute import layout, norm, pointwise, reduce
-from tests.bridge.compile.kernels import build
+from tests.bridge.compile.kernels import build, build_symbolic
 
 ACCUMULATE = ("float32", "float64", "float32")
 
@@ -169,6 +169,61 @@ def test_large_kernels_are_parallel_and_small_ones_are_not() -> None:
     assert "T.parallel" not in _text(build(double, torch.randn(16, 16))[1])
 
 
+SIZES = [(1, 1), (2, 15), (3, 16), (5, 17), (4, 64), (2, 130), (1, 200)]
+ROWS: list[tuple[Callable[[te.Tensor], te.Tensor], Callable[[torch.Tensor], torch.Tensor]]] = [
+    (lambda t: norm.softmax(t, 1, *ACCUMULATE), lambda x: x.softmax(1)),
+    (lambda t: reduce.sum_as(t, [1], False, "float64", "float32"), lambda x: x.sum(1)),
+    (lambda t: reduce.amax(t, [1], False), lambda x: x.amax(1)),
+    (lambda t: te.compute(t.shape, lambda i, j: tirx.exp(t(i, j)), name="e"), lambda x: x.exp()),
+]
+
+
+@pytest.mark.parametrize("dims", [("n", "m"), ("n", 48), (3, "m")], ids=str)
+@pytest.mark.parametrize(("ours", "theirs"), ROWS, ids=["softmax", "sum", "amax", "exp"])
+def test_symbolic_sizes_have_lanes(ours: Any, theirs: Any, dims: tuple[str | int, str | int]) -> None:
+    """Rows of every length: shorter than the lanes, a multiple of them, and with a rest."""
+    sizes = {tuple(d if isinstance(d, int) else n for d, n in zip(dims, size, strict=True)) for size in SIZES}
+    inputs = [torch.randn(size) for size in sorted(sizes)]
+    results, kernel = build_symbolic(ours, dims, inputs)
+    for y, x in zip(results, inputs, strict=True):
+        torch.testing.assert_close(y, theirs(x), rtol=2e-6, atol=2e-6)
+    text = _text(kernel)
+    assert "T.vectorized(T.int64(16))" in text
+    assert ("pragma_loop_partition_hint" in text) == isinstance(dims[1], str)
+
+
+def test_symbolic_softmax_rows_share_one_loop() -> None:
+    text = _text(build_symbolic(ROWS[0][0], ("n", "m"), [])[1])
+    assert len(re.findall(r"in T.parallel\(n\)", text)) == 1
+    assert "in range(n)" not in text
+
+
+def test_symbolic_columns_that_test_their_place_have_no_lanes() -> None:
+    """TVM's LoopPartition took such a test for one of the loop's end, and ended the process."""
+
+    def padded(t: te.Tensor) -> te.Tensor:
+        zero = tirx.const(0.0, "float32")
+        return te.compute(t.shape, lambda i, j: tirx.if_then_else(j >= 3, t(i, j - 3), zero), name="padded")
+
+    inputs = [torch.randn(2, n) for n in (1, 3, 20, 64)]
+    results, kernel = build_symbolic(padded, ("n", "m"), inputs)
+    for y, x in zip(results, inputs, strict=True):
+        assert torch.equal(y, torch.nn.functional.pad(x, (3, 0))[:, : x.shape[1]])
+    assert "pragma_loop_partition_hint" not in _text(kernel)
+
+
+def test_rows_that_read_other_rows_share_no_loop() -> None:
+    """Each row is divided by the sums of all rows: as one loop, most of those would not be there yet."""
+    x = torch.rand(32, 32) + 1
+
+    def crossed(t: te.Tensor) -> te.Tensor:
+        total = reduce.sum_as(t, [1], False, "float64", "float32")
+        return te.compute(t.shape, lambda i, j: t(i, j) / total(j), name="crossed")
+
+    (y,), _ = build(crossed, x)
+    torch.testing.assert_close(y, x / x.sum(1))
+
+
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.uint8]
 EXTREMES: list[tuple[str, Callable[..., te.Tensor]]] = [("amax", reduce.amax), ("amin", reduce.amin)]
 
@@ -199,7 +254,7 @@ def test_a_reduction_over_nothing_starts_its_output() -> None:
 
 
 def test_a_reader_that_writes_beyond_the_row_writes_all_of_it() -> None:
-    """A padded softmax: grouped under the rows, TVM would keep only the columns that read the reduction."""
+    """A padded softmax: TVM's reverse_compute_at would keep only the columns that read the reduction."""
     x = torch.randn(6, 32)
 
     def padded(t: te.Tensor) -> te.Tensor:

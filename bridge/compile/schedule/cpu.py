@@ -361,12 +361,11 @@ def _reduction(sch: s_tir.Schedule, block: Block) -> None:
             sch.decompose_reduction(block, list(sch.get_loops(block))[-1])
             return
     work = _extents(sch, [*spatial, *reduced])
-    if spatial and reads_columns(sch, block):
-        if _lanes_for(sch, block, spatial[-1]) == LANES:
-            outer, lanes = _lanes(sch, spatial[-1], LANES)
-            sch.reorder(*spatial[:-1], outer, *reduced, lanes)
-            sch.vectorize(lanes)
-            spatial = [*spatial[:-1], outer]
+    if spatial and reads_columns(sch, block) and _lanes_for(sch, block, spatial[-1]) == LANES:
+        outer, lanes = _lanes(sch, spatial[-1], LANES)
+        sch.reorder(*spatial[:-1], outer, *reduced, lanes)
+        sch.vectorize(lanes)
+        spatial = [*spatial[:-1], outer]
     if work is None:
         spatial = [loop for loop in spatial if not sch.get(loop).annotations]  # no loop that has a rest apart
     if spatial and (work is None or math.prod(work) >= PARALLEL_ELEMENTS):

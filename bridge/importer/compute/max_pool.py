@@ -65,7 +65,7 @@ def max_pool(x: te.Tensor, axes: Sequence[Axis]) -> list[te.Tensor]:
             taps = [_row(program, row_axes, [*at[lead:], last], k) for k in _kernel(row_axes)]
             first, end = columns.whole
             for start, stop, edge in ((0, first, True), (first, end, False), (end, columns.count, True)):
-                if not (start is stop or columns.is_static and start >= stop):
+                if not (start is stop or (columns.is_static and start >= stop)):
                     with T.serial(start, stop) as column:
                         index = [*at, last, column]
                         _window(program, ins[0], outs, index, lead, taps, columns, dtype, kind, edge)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from relaxgrad.bridge import blas
-from relaxgrad.bridge.backend import record_graphs
+from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.importer.compute import few_rows, gemm
 from relaxgrad.bridge.importer.ops.gemm import ENOUGH_TO_TURN
 from tests.bridge.importer.harness import run_test
@@ -69,6 +69,21 @@ def test_products_with_symbolic_sizes() -> None:
         return torch.randn(rows, 8), torch.randn(8, 3), torch.randn(3)
 
     run_test(step, *inputs(4), then=[inputs(6), inputs(3)], dynamic=True, kinds=BOTH)
+
+
+def test_a_batch_of_symbolic_count_is_one_call() -> None:
+    def step(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.bmm(a.permute(1, 0, 2), b.permute(1, 2, 0))
+
+    def inputs(count: int, rows: int) -> tuple[torch.Tensor, ...]:
+        return torch.randn(rows, count, 6), torch.randn(5, count, 6)
+
+    with record_graphs() as records:
+        compiled = torch.compile(step, backend=relaxgrad, dynamic=True, options={"cache": "off"})
+        for pair in (inputs(4, 3), inputs(9, 7)):
+            torch.testing.assert_close(compiled(*pair), step(*pair))
+    assert len(records) == 1
+    assert records[0].kernels == 1  # and no call of ATen
 
 
 def test_windows_that_overlap_along_a_symbolic_size() -> None:

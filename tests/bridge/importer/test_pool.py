@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -83,6 +84,23 @@ def test_pools_with_symbolic_sizes() -> None:
     run_test(
         pools, torch.randn(2, 3, 7, 8), then=[(torch.randn(3, 3, 10, 9),), (torch.randn(4, 3, 5, 6),)], dynamic=True
     )
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"),
+    [(2, 2, 0, 1), (3, 2, 1, 1), ((2, 3), (1, 2), (1, 0), (2, 1)), (2, 3, 1, 1)],
+    ids=str,
+)
+def test_max_pool2d_of_symbolic_sizes_shares_the_loops_of_static_ones(
+    kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> None:
+    def pool(x: Tensor) -> tuple[Tensor, Tensor]:
+        return F.max_pool2d(x, kernel, stride, padding, dilation, ceil_mode, return_indices=True)  # type: ignore[return-value]
+
+    sizes = [(3, 2, 9, 41), (2, 3, 8, 34), (4, 2, 12, 5)]
+    first, *then = [(torch.randn(size).round(decimals=1),) for size in sizes]
+    run_test(pool, *first, then=then, dynamic=True, ops={"aten.max_pool2d_with_indices.default"})
 
 
 @pytest.mark.parametrize(("count_include_pad", "divisor"), [(True, None), (False, None), (False, 5)])

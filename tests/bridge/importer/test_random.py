@@ -86,6 +86,22 @@ def test_the_state_is_fetched_and_put_back_once_for_masks_in_a_row(between: bool
     assert calls["get_state"] == calls["set_state"] == (2 if between else 1)
 
 
+def test_masks_of_symbolic_sizes_are_native() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(x, 0.1) + torch.nn.functional.dropout(x[1:], 0.5).sum()
+
+    with record_graphs() as graphs:
+        compiled = torch.compile(function, backend=relaxgrad, dynamic=True, options={"fallback": "error"})
+        for size in ((70, 61), (3, 5), (129, 33)):
+            x = torch.ones(size)
+            torch.manual_seed(5)
+            seen = [compiled(x), torch.rand(3)]
+            torch.manual_seed(5)
+            assert all(map(torch.equal, seen, [function(x), torch.rand(3)]))
+    (graph,) = graphs
+    assert [n.kind for n in graph.nodes if "bernoulli" in n.op] == [Kind.NATIVE, Kind.NATIVE]
+
+
 def test_an_op_of_someone_else_may_draw_between() -> None:
     @torch.library.custom_op("relaxgrad_test::noise", mutates_args=())
     def noise(x: Tensor) -> Tensor:

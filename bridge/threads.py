@@ -1,8 +1,10 @@
-"""One process, two thread pools: torch's OpenMP pool for library kernels, TVM's for native ones.
+"""One pool of threads in a process, torch's OpenMP pool: for library kernels and for the parallel loops of native ones.
 
-TVM's workers spin for a while after a kernel, on a core that the next matrix product wants: with two threads each, a
-GPT-2 step of 120 ms in eager took 410 ms. Without spinning the pools do not meet (119 ms), and without binding threads
-to cores neither keeps the other off one. The variables are TVM's own and are read when its pool starts; what a user has
+Compiled libraries bring what they need for it (compile/team.py), and get it when they are loaded (runtime/team.py). A
+graph that was never made a library, or another OpenMP than torch's usual one, leaves TVM's own pool beside torch's. Its
+workers spin for a while after a kernel, on a core that the next matrix product wants: with two threads each, a GPT-2
+step of 120 ms in eager took 410 ms. Without spinning the pools do not meet (119 ms), and without binding threads to
+cores neither keeps the other off one. The variables are TVM's own and are read when its pool starts; what a user has
 set stays.
 """
 
@@ -12,9 +14,15 @@ import os
 
 import torch
 
+#: Pointers in compiled libraries: to the function that starts a parallel loop on OpenMP's threads, and to OpenMP's
+#: functions that it calls: one that runs a function in every thread of a team, one that tells the thread's number, and
+#: one that tells how many there are.
+LAUNCH = "relaxgrad_openmp_launch"
+OPENMP = ("relaxgrad_openmp_parallel", "relaxgrad_openmp_number", "relaxgrad_openmp_count")
+
 
 def settle_pools() -> None:
-    """Sets TVM's pool up to live beside torch's. To be called before the first kernel runs in the process."""
+    """Sets TVM's pool, where one is started, up to live beside torch's; before the first kernel runs in the process."""
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
     os.environ.setdefault("TVM_BIND_THREADS", "0")
     os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))

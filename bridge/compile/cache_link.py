@@ -31,16 +31,26 @@ def linker() -> list[str] | None:
 def export(executable: Any, path: Path) -> None:
     """Writes the code of a Relax executable to `path`, a shared library.
 
-    Raises RuntimeError where the linker fails or is missing, and what TVM raises.
+    With what its parallel loops need to run on torch's threads (team.py). Raises RuntimeError where the linker fails or
+    is missing, and what TVM raises.
     """
     from tvm.target import codegen
+
+    from . import team
 
     command = linker()
     if command is None:
         raise RuntimeError(f"there is no linker ({', '.join(_LINKERS)}) on PATH")
 
     def link(output: str, objects: Sequence[str], **_: Any) -> None:
-        done = subprocess.run([*command, "-o", output, *objects], capture_output=True, text=True, check=False)
+        own = Path(f"{output}.team.o")
+        own.write_bytes(team.object_file())
+        try:
+            done = subprocess.run(
+                [*command, "-o", output, *objects, str(own)], capture_output=True, text=True, check=False
+            )
+        finally:
+            own.unlink()
         if done.returncode:
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise RuntimeError(f"{os.path.basename(command[0])} failed: {lines[0] if lines else 'no message'}")

@@ -24,6 +24,8 @@ from typing import Any
 
 import tvm_ffi
 
+from .team import join_team
+
 #: DLPack's number of the CPU, and the VM's of its allocator that keeps freed blocks.
 _CPU, _POOLED = 1, 2
 
@@ -55,6 +57,7 @@ def load_library(path: Path) -> Any:
     load_runtime()
     library = tvm_ffi.load_module(str(path), keep_module_alive=False)
     library[_ENTRY]
+    join_team(path)
     return library
 
 

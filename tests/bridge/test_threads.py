@@ -1,4 +1,4 @@
-"""TVM's thread pool is set up to live beside torch's, and what the user has set stays."""
+"""Parallel loops run on the threads of torch's OpenMP; where they cannot, TVM's pool lives beside torch's."""
 
 from __future__ import annotations
 
@@ -50,3 +50,61 @@ def test_kernels_of_several_threads_are_right() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["2"]
+
+
+def _run(program: str, **environment: str) -> list[str]:
+    """The words that a program prints in a process of its own, with torch on two threads and without the cache."""
+    start = "import os, torch; torch.set_num_threads(2)\nfrom relaxgrad.bridge.backend import relaxgrad\n"
+    done = subprocess.run(
+        [sys.executable, "-c", start + program],
+        env={**os.environ, "RELAXGRAD_CACHE": "0", **environment}, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+_COUNTED = (
+    "x = torch.randn(400, 400)\n"
+    "f = torch.compile(lambda x: (x * 2).exp(), backend=relaxgrad)\n"
+    "f(x[:3, :3]); (x @ x).exp()\n"
+    "before = len(os.listdir('/proc/self/task'))\n"
+    "for _ in range(5): assert torch.allclose(f(x), (x * 2).exp())\n"
+    "print(len(os.listdir('/proc/self/task')) - before)\n"
+)
+
+
+def test_parallel_loops_run_on_torchs_threads() -> None:
+    assert _run(_COUNTED) == ["0"], "a pool of TVM's own was started"
+
+
+def test_where_torch_has_no_such_openmp_tvm_has_its_own_pool() -> None:
+    without = "from relaxgrad.bridge.runtime import team; team._openmp = lambda: None\n"
+    assert int(_run(without + _COUNTED, TVM_NUM_THREADS="2")[0]) > 0
+
+
+def test_loops_follow_the_number_of_threads() -> None:
+    program = (
+        "f = torch.compile(lambda x: x.exp().sum(1), backend=relaxgrad)\n"
+        "x = torch.randn(301, 211)\n"
+        "for n in (1, 3, 2, 7):\n"
+        "    torch.set_num_threads(n)\n"
+        "    assert torch.allclose(f(x), x.exp().sum(1))\n"
+    )
+    assert _run(program) == []
+
+
+def test_an_error_in_a_parallel_loop_is_raised_where_it_was_started() -> None:
+    program = (
+        "f = torch.compile(lambda a, b: a // b, backend=relaxgrad)\n"
+        "a, b = torch.full((300, 300), 7), torch.ones(300, 300, dtype=torch.int64)\n"
+        "for place in (0, -1):\n"
+        "    b[place, place] = 0\n"
+        "    try:\n"
+        "        f(a, b)\n"
+        "    except RuntimeError as error:\n"
+        "        print(error)\n"
+        "    b[place, place] = 1\n"
+        "    assert torch.equal(f(a, b), a)\n"
+    )
+    assert _run(program) == ["ZeroDivisionError", "ZeroDivisionError"]

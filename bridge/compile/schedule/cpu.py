@@ -34,7 +34,7 @@ LANES = 16
 #: sizes that are known: LLVM then keeps each element of a lane in a register of its own, and no vector is left.
 REST_APART = ("pragma_loop_partition_hint", 1)
 #: Below this many elements a parallel loop costs more than it gives.
-PARALLEL_ELEMENTS = 1 << 15
+PARALLEL_ELEMENTS = 1 << 13
 #: Loads in an expression from which on it is stored where a reader would repeat it: values that are read twice, each
 #: made of values that are read twice, would otherwise double the expression at every step.
 REPEATED_LOADS = 64

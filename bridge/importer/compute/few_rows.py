@@ -31,7 +31,7 @@ FEWEST_ROWS, MOST_ROWS = 3, 24
 #: Terms that are added up before their sum is added to the others': the longer of the two makes the rounding error.
 CHUNK = 256
 #: Below this many multiplications a parallel loop costs more than it gives.
-PARALLEL = 1 << 22
+PARALLEL = 1 << 19
 
 
 def fits(lhs: Matrix, rhs: Matrix, left_shape: Sequence[Any], right_shape: Sequence[Any], dtype: str) -> bool:

@@ -29,7 +29,7 @@ MOST_TAPS = 32
 #: Windows that hold one element, written out in the gradient.
 MOST_HOLDERS = 9
 #: Below this many elements of the output a parallel loop costs more than it gives.
-PARALLEL_ELEMENTS = 1 << 15
+PARALLEL_ELEMENTS = 1 << 13
 _LARGEST_PLANE = 1 << 31  # positions in a smaller plane are computed in int32
 
 

@@ -93,7 +93,7 @@ def may_compile_apart(options: BackendOptions) -> bool:
 
 def _here(captured: CapturedGraph, options: BackendOptions, key: Key | None, start: float) -> Executable:
     """A graph compiled in this process, and kept under `key`."""
-    from .compile import cache
+    from .compile import cache, cache_link
 
     built = _build(captured, options)
     compiled = built.compiled
@@ -103,7 +103,7 @@ def _here(captured: CapturedGraph, options: BackendOptions, key: Key | None, sta
     if key is not None and cache.keep(key, built.executable, compiled, _loaded):
         found = cache.find(key)
     if found is None:
-        compiled.library = built.executable.jit()
+        compiled.library = cache_link.load(built.executable) or built.executable.jit()
         found = compiled if key is None else cache.remember(key, compiled)
     built.seconds["compile"] = time.perf_counter() - start - built.seconds["translate"]
     return _executable(captured, options, found, compiled.nodes, built.seconds, start)

@@ -66,9 +66,10 @@ class Job:
         while len(working := _working()) >= cpu_cores():
             working[0].result()
         from ..importer import translate  # noqa: F401  # loaded here, once, and not by every fork
-        from . import pipeline  # noqa: F401
+        from . import pipeline, team  # noqa: F401
 
         resolve_target(target)
+        team.object_file()
         self._key = key
         self._folder = Path(tempfile.mkdtemp(prefix="relaxgrad-"))
         self._remove = weakref.finalize(self, _remove, self._folder, os.getpid())

@@ -6,9 +6,13 @@ import functools
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from .. import blas
+from ..runtime.machine import load_library
 
 #: Looked for in this order. A linker by itself takes 10 ms, one called by a compiler 50 ms.
 _LINKERS = ("ld", "ld.lld", "ld.gold", "cc", "gcc", "clang")
@@ -26,6 +30,18 @@ def linker() -> list[str] | None:
             now = ["-z", "now"] if name.startswith("ld") else ["-Wl,-z,now"]
             return [path, "-shared", "-s", *now]
     return None
+
+
+def load(executable: Any) -> Any:
+    """The code of a Relax executable as a library of this process, kept nowhere; None where it cannot be linked."""
+    with tempfile.TemporaryDirectory(prefix="relaxgrad-") as folder:
+        path = Path(folder, "graph.so")
+        try:
+            export(executable, path)
+            blas.symbols()  # made visible to it
+            return load_library(path)  # the file may go: it is mapped
+        except (RuntimeError, OSError):
+            return None
 
 
 def export(executable: Any, path: Path) -> None:

@@ -43,9 +43,9 @@ tirx.register_tir_pipeline(NAME, _lowering)
 
 def _typed_rests() -> Any:
     """LoopPartition puts an int32 zero in the place of an int64 loop of one step, unless it is to leave such loops."""
-    config = dict(tvm.transform.PassContext.current().config)
-    config["s_tir.LoopPartition"] = {"no_unroll_loop_with_extent_one": True}
-    return tvm.transform.PassContext(config=config)
+    now = tvm.transform.PassContext.current()
+    config = {**now.config, "s_tir.LoopPartition": {"no_unroll_loop_with_extent_one": True}}
+    return tvm.transform.PassContext(now.opt_level, now.required_pass, now.disabled_pass, config=config)
 
 
 def _kernels(module: tvm.IRModule) -> dict[Any, Any]:

@@ -14,7 +14,7 @@ from ..importer.translate import Options, translate
 from ..importer.translation import Translation
 from ..kinds import Kind
 from ..schemas import CapturedGraph
-from . import intrinsics
+from . import intrinsics, lowering
 from .pipeline import run_passes
 from .selects import keep_selects
 from .target import resolve_target
@@ -111,7 +111,8 @@ def _kernel(name: str, function: tirx.PrimFunc, target: tvm.target.Target, longe
     tir = str(function.script())
     try:
         alone = tvm.IRModule({name: function.with_attr("global_symbol", name)})
-        built = tvm.compile(intrinsics.link()(keep_selects()(alone)), target=target)
+        linked = intrinsics.link()(keep_selects()(alone))
+        built = tvm.compile(linked, target=target, tir_pipeline=lowering.NAME)
         llvm = _of_function(built.mod.inspect_source("ll"), longest)
     except Exception:  # a listing less
         llvm = ""

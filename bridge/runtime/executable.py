@@ -65,6 +65,7 @@ class Executable:
     def _machine(self) -> Machine:
         machine: Machine | None = getattr(self._threads, "machine", None)
         if machine is None:
+            torch.get_num_threads()  # OpenMP counts by thread: has ATen give this one the number that torch is set to
             machine = self._threads.machine = Machine(self._compiled.library)
         return machine
 

@@ -12,31 +12,23 @@ import functools
 import os
 from pathlib import Path
 
-import torch
-
 from ..threads import LAUNCH, OPENMP
 
 _POINTER = "__TVMBackendParallelLaunch"
 _FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-_NAMES = ("libgomp", "libiomp5", "libomp")
 
 
 @functools.cache
 def _openmp() -> tuple[int, ...] | None:
-    """The addresses of `OPENMP`'s functions in the library that torch loaded; None where there is no one such."""
-    root = Path(torch.__file__).parent
+    """The addresses of OpenMP's functions that torch itself calls; None where it has another OpenMP, or none.
+
+    torch loads what it depends on for the whole process to see, so a search through the process finds what torch's own
+    calls were bound to: a library that was preloaded, or else the one that torch brings.
+    """
     try:
-        mapped = {line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines()}
-    except OSError:
-        return None
-    found = [path for path in sorted(mapped) if Path(path).name.startswith(_NAMES)]
-    of_torch = [path for path in found if Path(path).is_relative_to(root.parent)] or found
-    if len(of_torch) != 1:
-        return None
-    try:
-        library = ctypes.CDLL(of_torch[0])
-        return tuple(_address(getattr(library, name)) for name in _FUNCTIONS)
-    except (OSError, AttributeError):
+        process = ctypes.CDLL(None)
+        return tuple(_address(getattr(process, name)) for name in _FUNCTIONS)
+    except (OSError, AttributeError, TypeError):  # TypeError: Windows
         return None
 
 

@@ -52,13 +52,24 @@ def test_kernels_of_several_threads_are_right() -> None:
     assert done.stdout.split() == ["2"]
 
 
-def _run(program: str, **environment: str) -> list[str]:
-    """The words that a program prints in a process of its own, with torch on two threads and without the cache."""
-    start = "import os, torch; torch.set_num_threads(2)\nfrom relaxgrad.bridge.backend import relaxgrad\n"
+def _run(program: str, threads: int = 2) -> list[str]:
+    """The words that a program prints in a process of its own, with torch on this many threads and without the cache.
+
+    `joined` in it holds for each library whether its loops run on torch's threads.
+    """
+    start = (
+        f"import os, torch; torch.set_num_threads({threads})\n"
+        "from relaxgrad.bridge.backend import relaxgrad\n"
+        "from relaxgrad.bridge.runtime import machine, team\n"
+        "joined = []\n"
+        "machine.join_team = lambda path: joined.append(team.join_team(path))\n"
+        "def threads(): return len(os.listdir('/proc/self/task'))\n"
+        "def compiled(f): return torch.compile(f, backend=relaxgrad, options={'on_compile_error': 'raise'})\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in (*NAMES, "OMP_NUM_THREADS")}
     done = subprocess.run(
-        [sys.executable, "-c", start + program],
-        env={**os.environ, "RELAXGRAD_CACHE": "0", **environment}, capture_output=True, text=True, timeout=120,
-        check=False,
+        [sys.executable, "-c", start + program], env={**environment, "RELAXGRAD_CACHE": "0"}, capture_output=True,
+        text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -66,37 +77,56 @@ def _run(program: str, **environment: str) -> list[str]:
 
 _COUNTED = (
     "x = torch.randn(400, 400)\n"
-    "f = torch.compile(lambda x: (x * 2).exp(), backend=relaxgrad)\n"
+    "f = compiled(lambda x: (x * 2).exp())\n"
     "f(x[:3, :3]); (x @ x).exp()\n"
-    "before = len(os.listdir('/proc/self/task'))\n"
+    "before = threads()\n"
     "for _ in range(5): assert torch.allclose(f(x), (x * 2).exp())\n"
-    "print(len(os.listdir('/proc/self/task')) - before)\n"
+    "print(threads() - before, *joined[1:])\n"  # the first has no parallel loop
 )
 
 
 def test_parallel_loops_run_on_torchs_threads() -> None:
-    assert _run(_COUNTED) == ["0"], "a pool of TVM's own was started"
+    assert _run(_COUNTED) == ["0", "True"], "a pool of TVM's own was started, or none was joined"
 
 
 def test_where_torch_has_no_such_openmp_tvm_has_its_own_pool() -> None:
-    without = "from relaxgrad.bridge.runtime import team; team._openmp = lambda: None\n"
-    assert int(_run(without + _COUNTED, TVM_NUM_THREADS="2")[0]) > 0
+    more, *joined = _run("team._openmp = lambda: None\n" + _COUNTED, threads=3)
+    assert int(more) > 0
+    assert joined == ["False"]
 
 
 def test_loops_follow_the_number_of_threads() -> None:
+    """Also down: of seven threads two are used again, and what the others did is done by them."""
     program = (
-        "f = torch.compile(lambda x: x.exp().sum(1), backend=relaxgrad)\n"
-        "x = torch.randn(301, 211)\n"
-        "for n in (1, 3, 2, 7):\n"
+        "f, x = compiled(lambda x: x.exp().sum(1)), torch.randn(301, 211)\n"
+        "for n in (1, 3, 7, 2):\n"
         "    torch.set_num_threads(n)\n"
+        "    before = threads()\n"
         "    assert torch.allclose(f(x), x.exp().sum(1))\n"
+        "    print(threads() - before)\n"
     )
-    assert _run(program) == []
+    seen = _run(program, threads=1)
+    assert int(seen[1]) >= 2, "three threads are two more than one"
+    assert int(seen[2]) >= 4
+
+
+def test_a_thread_that_did_nothing_before_gets_as_many_as_torch() -> None:
+    program = (
+        "import threading\n"
+        "f, x = compiled(lambda x: x.exp().sum(1)), torch.randn(301, 211)\n"
+        "f(x)\n"
+        "before, found = threads(), []\n"
+        "other = threading.Thread(target=lambda: (f(x), found.append(threads())))\n"
+        "other.start(); other.join()\n"
+        "print(found[0] - before)\n"
+    )
+    assert _run(program, threads=1) == ["1"], "the thread itself and no team"
 
 
 def test_an_error_in_a_parallel_loop_is_raised_where_it_was_started() -> None:
+    """In the piece of every thread, the starting one's and another's."""
     program = (
-        "f = torch.compile(lambda a, b: a // b, backend=relaxgrad)\n"
+        "f = compiled(lambda a, b: a // b)\n"
         "a, b = torch.full((300, 300), 7), torch.ones(300, 300, dtype=torch.int64)\n"
         "for place in (0, -1):\n"
         "    b[place, place] = 0\n"
@@ -106,5 +136,6 @@ def test_an_error_in_a_parallel_loop_is_raised_where_it_was_started() -> None:
         "        print(error)\n"
         "    b[place, place] = 1\n"
         "    assert torch.equal(f(a, b), a)\n"
+        "print(*joined)\n"
     )
-    assert _run(program) == ["ZeroDivisionError", "ZeroDivisionError"]
+    assert _run(program) == ["ZeroDivisionError", "ZeroDivisionError", "True"]

@@ -25,6 +25,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
+from tvm_ffi.structural import structural_equal
 
 from ...importer.compute import intrinsic
 
@@ -236,13 +237,15 @@ def _rows(sch: s_tir.Schedule) -> int:
 def _stay_in_rows(sch: s_tir.Schedule, blocks: list[Block], rows: int) -> bool:
     """Whether each block reads of what another one wrote only what lies in its own row."""
     written = {sch.get(block).writes[0].source for block in blocks}
+    sizes = [_extent(sch, loop) for loop in list(sch.get_loops(blocks[0]))[:rows]]
 
     def own(block: Block) -> bool:
         variables = [v.var for v in sch.get(block).iter_vars[:rows]]
         body = sch.get(block).body
         accesses = [(body.buffer, body.indices), *((load.source, load.indices) for load in _loads(sch, block))]
         return all(
-            len(indices) >= rows and all(i.same_as(v) for i, v in zip(indices, variables, strict=False))
+            len(indices) >= rows
+            and all(n == 1 or i.same_as(v) for n, i, v in zip(sizes, indices, variables, strict=False))
             for buffer, indices in accesses
             if buffer in written
         )
@@ -265,7 +268,6 @@ def _each_along_rows(sch: s_tir.Schedule, blocks: list[Block], rows: int) -> int
             loops = list(sch.get_loops(part))
             start = loops[rows] if reduced else None
             if part is partial:
-                sch.reorder(*loops[rows:])
                 sch.vectorize(loops[-1])
             elif not reduced:
                 _vectorize(sch, part, loops[rows:])
@@ -311,9 +313,9 @@ def _row_loops(sch: s_tir.Schedule, blocks: list[Block]) -> int:
 
     Below them a reduction has its reduction loops and no spatial loop of more than one step.
     """
-    extents = [[str(sch.get(loop).extent) for loop in sch.get_loops(block)] for block in blocks]
+    extents = [[sch.get(loop).extent for loop in sch.get_loops(block)] for block in blocks]
     rows = 0
-    while all(len(e) > rows for e in extents) and len({e[rows] for e in extents}) == 1:
+    while all(len(e) > rows and structural_equal(e[rows], extents[0][rows]) for e in extents):
         rows += 1
     for block in blocks:
         if not _is_reduction(sch, block):
@@ -333,9 +335,11 @@ def _in_lanes(sch: s_tir.Schedule, block: Block, rows: int) -> Block | None:
     """
     loop = list(sch.get_loops(block))[-1]
     extent = _extent(sch, loop)
-    lanes = _lanes_for(sch, block, loop) or (4 if extent and extent % 4 == 0 else None)
+    lanes = _lanes_for(sch, block, loop)
+    if extent is not None:
+        lanes = next((n for n in (LANES, 8, 4) if extent % n == 0 and extent > n), None)
     writes = sch.get(block).writes
-    if lanes is None or extent == lanes or len(writes) > 1 or str(writes[0].source.ty.dtype) == "bool":
+    if lanes is None or len(writes) > 1 or str(writes[0].source.ty.dtype) == "bool":
         return None
     trial = sch.copy()
     try:
@@ -522,8 +526,8 @@ def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
 def _symbolic(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
     """Loops of which some are symbolic: fusing those would cost a division an element."""
     *outer, last = loops
-    step = _column_step(sch, block)
-    if step and not _calls(sch, block, _BRANCH):
+    step, extent = _column_step(sch, block), _extent(sch, last)
+    if step and (not _calls(sch, block, _BRANCH) if extent is None else extent % step == 0):
         sch.unroll(_lanes(sch, last, step)[1])
     elif not step and (lanes := _lanes_for(sch, block, last)) is not None:
         sch.vectorize(_lanes(sch, last, lanes)[1])

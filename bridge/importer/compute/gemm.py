@@ -11,7 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from .index import loops
-from .layout import const, unflatten
+from .layout import const
 from .pointwise import cast, number
 
 Size = Any
@@ -91,9 +91,9 @@ def product(
             factors = T.alloc_buffer((2,), dtype, scope="local")
             flags = T.alloc_buffer((2,), "int8", scope="local")
             # Fortran's BLAS is column-major: it gets the transposed product, right-hand matrix first.
-            sizes = (rhs.columns, lhs.rows, lhs.columns, rhs.leading, lhs.leading, rhs.columns)
+            sizes = _sizes((rhs.columns, lhs.rows, lhs.columns), (rhs.leading, lhs.leading, rhs.columns))
             for k, size in enumerate(sizes):
-                T.buffer_store(numbers, _int32(size), [k])
+                T.buffer_store(numbers, size, [k])
             T.buffer_store(factors, number(alpha, dtype), [0])
             T.buffer_store(factors, number(0 if start is None else 1, dtype), [1])
             for k, operand in enumerate((rhs, lhs)):
@@ -121,9 +121,9 @@ def batch_product(a: te.Tensor, b: te.Tensor, lhs: Matrix, rhs: Matrix, count: S
             numbers = T.alloc_buffer((6,), "int32", scope="local")
             group = T.alloc_buffer((3,), "int32", scope="local")
             factors = T.alloc_buffer((2,), dtype, scope="local")
-            sizes = (lhs.rows, rhs.columns, lhs.columns, lhs.leading, rhs.leading, rhs.columns)
+            sizes = _sizes((lhs.rows, rhs.columns, lhs.columns), (lhs.leading, rhs.leading, rhs.columns))
             for k, size in enumerate(sizes):
-                T.buffer_store(numbers, _int32(size), [k])
+                T.buffer_store(numbers, size, [k])
             for k, operand in enumerate((lhs, rhs)):
                 T.buffer_store(group, tirx.const(_TRANSPOSE if operand.transposed else _NO_TRANSPOSE, "int32"), [k])
             T.buffer_store(group, _int32(count), [2])
@@ -172,14 +172,24 @@ def _int32(size: Size) -> Any:
     return tirx.const(int(size), "int32") if isinstance(size, int | tirx.IntImm) else size.astype("int32")
 
 
+def _sizes(counts: Sequence[Size], leading: Sequence[Size]) -> list[Any]:
+    """What the BLAS gets as sizes, as int32. A leading dimension of zero, which a symbolic one may be, it refuses."""
+    return [_int32(n) for n in counts] + [
+        _int32(n) if isinstance(n, int | tirx.IntImm) else _int32(tirx.max(n, const(1))) for n in leading
+    ]
+
+
 def _addresses(buffer: Any, count: int) -> list[Any]:
     return [tirx.address_of(tirx.BufferLoad(buffer, [k])) for k in range(count)]
 
 
 def _start(buffer: Any, offset: Size, dtype: str = "handle") -> Any:
     """Address of the element at `offset` of a row-major buffer, as a pointer or as a number."""
-    position = const(offset) if isinstance(offset, int) else offset
-    element = tirx.BufferLoad(buffer, unflatten(position, buffer.shape))
+    size: Any = const(1)
+    for n in buffer.shape:
+        size = size * n
+    flat = T.decl_buffer((size,), buffer.dtype, data=buffer.data)  # an index of `buffer` would divide by its sizes
+    element = tirx.BufferLoad(flat, [const(offset)])
     if dtype == "handle":
         return tirx.address_of(element)
     return tirx.call_intrin(dtype, "tirx.address_of", element)

@@ -212,6 +212,20 @@ def test_symbolic_columns_that_test_their_place_have_no_lanes() -> None:
     assert "pragma_loop_partition_hint" not in _text(kernel)
 
 
+def test_rows_of_a_batch_of_one_share_one_loop() -> None:
+    """Their readers index the batch by zero, as every broadcast dim."""
+    x = torch.randn(1, 32, 64)
+
+    def normalized(t: te.Tensor) -> te.Tensor:
+        mean = reduce.mean(t, [2], True, "float64", "float32")
+        return te.compute(t.shape, lambda i, j, k: t(i, j, k) - mean(0, j, 0), name="centered")
+
+    (y,), kernel = build(normalized, x)
+    torch.testing.assert_close(y, x - x.mean(2, keepdim=True))
+    assert _extents(kernel).count(32) == 1
+    assert "T.vectorized(T.int64(16))" in _text(kernel)
+
+
 def test_rows_that_read_other_rows_share_no_loop() -> None:
     """Each row is divided by the sums of all rows: as one loop, most of those would not be there yet."""
     x = torch.rand(32, 32) + 1

@@ -86,6 +86,20 @@ def test_a_batch_of_symbolic_count_is_one_call() -> None:
     assert records[0].kernels == 1  # and no call of ATen
 
 
+def test_products_of_symbolic_sizes_that_become_nothing() -> None:
+    """No rows, no inner size, no batch: reached by slices, since torch.compile makes an input's zero a number."""
+
+    def step(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        batches = torch.bmm(a[:, 2:], b), torch.bmm(a[:, :, 2:], b[:, 2:]), torch.bmm(a[2:], b[2:])
+        return *batches, a[0, 2:] @ b[0], a[0, :, 2:] @ b[0, 2:]
+
+    compiled = torch.compile(step, backend=relaxgrad, dynamic=True, options={"cache": "off"})
+    for batch, rows, inner in ((4, 5, 6), (4, 2, 6), (4, 5, 2), (2, 5, 6), (3, 3, 3)):
+        given = torch.randn(batch, rows, inner), torch.randn(batch, inner, 7)
+        for seen, wanted in zip(compiled(*given), step(*given), strict=True):
+            torch.testing.assert_close(seen, wanted)
+
+
 def test_windows_that_overlap_along_a_symbolic_size() -> None:
     def step(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.unfold(0, 4, 1) @ w, x.unfold(0, 4, 2) @ w

@@ -15,10 +15,10 @@ import os
 import torch
 
 #: Pointers in compiled libraries: to the function that starts a parallel loop on OpenMP's threads, and to OpenMP's
-#: functions that it calls: one that runs a function in every thread of a team, one that tells the thread's number, and
-#: one that tells how many there are.
+#: functions that it calls: one that runs a function in every thread of a team, one that tells the thread's number,
+#: one that tells how many there are, and one that tells how many there will be.
 LAUNCH = "relaxgrad_openmp_launch"
-OPENMP = ("relaxgrad_openmp_parallel", "relaxgrad_openmp_number", "relaxgrad_openmp_count")
+OPENMP = ("relaxgrad_openmp_parallel", "relaxgrad_openmp_number", "relaxgrad_openmp_count", "relaxgrad_openmp_most")
 
 
 def settle_pools() -> None:

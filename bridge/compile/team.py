@@ -21,11 +21,12 @@ from ..threads import LAUNCH, OPENMP
 
 # The types are TVM's: a body is int(int task, TVMParallelGroupEnv*, void* closure), and the environment a pointer and
 # the number of tasks (tvm/runtime/c_backend_api.h). `GOMP_parallel` takes zero threads for as many as are set.
-_PARALLEL, _NUMBER, _COUNT = OPENMP
+_PARALLEL, _NUMBER, _COUNT, _MOST = OPENMP
 _TEXT = f"""
 @{_PARALLEL} = global ptr null
 @{_NUMBER} = global ptr null
 @{_COUNT} = global ptr null
+@{_MOST} = global ptr null
 @{LAUNCH} = global ptr @relaxgrad.launch
 
 define internal void @relaxgrad.member(ptr %work) nounwind {{
@@ -56,6 +57,18 @@ done:
 
 define internal i32 @relaxgrad.launch(ptr %body, ptr %closure, i32 %wanted) nounwind {{
   %work = alloca {{ ptr, ptr, i32, i32 }}, align 8
+  %environment = alloca {{ ptr, i32 }}
+  store ptr null, ptr %environment
+  %tasks = getelementptr {{ ptr, i32 }}, ptr %environment, i32 0, i32 1
+  %most_of = load ptr, ptr @{_MOST}
+  %most = call i32 %most_of()
+  %is_alone = icmp eq i32 %most, 1
+  br i1 %is_alone, label %alone, label %team
+alone:
+  store i32 1, ptr %tasks
+  %only = call i32 %body(i32 0, ptr %environment, ptr %closure)
+  ret i32 %only
+team:
   store ptr %body, ptr %work
   %closure_at = getelementptr {{ ptr, ptr, i32, i32 }}, ptr %work, i32 0, i32 1
   store ptr %closure, ptr %closure_at
@@ -67,11 +80,8 @@ define internal i32 @relaxgrad.launch(ptr %body, ptr %closure, i32 %wanted) noun
   %fine = icmp eq i32 %failed, 0
   br i1 %fine, label %done, label %again
 again:
-  %environment = alloca {{ ptr, i32 }}
-  store ptr null, ptr %environment
   %count_at = getelementptr {{ ptr, ptr, i32, i32 }}, ptr %work, i32 0, i32 3
   %count = load atomic i32, ptr %count_at monotonic, align 4
-  %tasks = getelementptr {{ ptr, i32 }}, ptr %environment, i32 0, i32 1
   store i32 %count, ptr %tasks
   %task = sub i32 %failed, 1
   %code = call i32 %body(i32 %task, ptr %environment, ptr %closure)

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..threads import LAUNCH, OPENMP
 
 _POINTER = "__TVMBackendParallelLaunch"
-_FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+_FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")
 
 
 @functools.cache

@@ -123,7 +123,7 @@ def test_a_thread_that_did_nothing_before_gets_as_many_as_torch() -> None:
     assert _run(program, threads=1) == ["1"], "the thread itself and no team"
 
 
-def test_an_error_in_a_parallel_loop_is_raised_where_it_was_started() -> None:
+def test_an_error_is_raised_where_it_was_started() -> None:
     """In the piece of every thread, the starting one's and another's."""
     program = (
         "f = compiled(lambda a, b: a // b)\n"

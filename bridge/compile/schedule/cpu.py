@@ -335,8 +335,9 @@ def _in_lanes(sch: s_tir.Schedule, block: Block, rows: int) -> Block | None:
     """
     loop = list(sch.get_loops(block))[-1]
     extent = _extent(sch, loop)
-    lanes = _lanes_for(sch, block, loop)
-    if extent is not None:
+    if extent is None:
+        lanes = _lanes_for(sch, block, loop)
+    else:
         lanes = next((n for n in (LANES, 8, 4) if extent % n == 0 and extent > n), None)
     writes = sch.get(block).writes
     if lanes is None or len(writes) > 1 or str(writes[0].source.ty.dtype) == "bool":

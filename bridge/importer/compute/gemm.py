@@ -11,7 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from .index import loops
-from .layout import const
+from .layout import const, element_count
 from .pointwise import cast, number
 
 Size = Any
@@ -185,10 +185,8 @@ def _addresses(buffer: Any, count: int) -> list[Any]:
 
 def _start(buffer: Any, offset: Size, dtype: str = "handle") -> Any:
     """Address of the element at `offset` of a row-major buffer, as a pointer or as a number."""
-    size: Any = const(1)
-    for n in buffer.shape:
-        size = size * n
-    flat = T.decl_buffer((size,), buffer.dtype, data=buffer.data)  # an index of `buffer` would divide by its sizes
+    # An index of `buffer` itself would divide by its sizes.
+    flat = T.decl_buffer((element_count(buffer.shape),), buffer.dtype, data=buffer.data)
     element = tirx.BufferLoad(flat, [const(offset)])
     if dtype == "handle":
         return tirx.address_of(element)

@@ -51,6 +51,14 @@ def nothing(shape: Sequence[Any], dtype: str) -> te.Tensor:
     return te.compute(tuple(shape), lambda *i: tirx.const(0, dtype), name="empty")
 
 
+def element_count(shape: Sequence[Any]) -> Index:
+    """The number of elements of a tensor of shape `shape`."""
+    count: Index = const(1)
+    for size in shape:
+        count = count * size
+    return count
+
+
 def flat_index(index: Sequence[Index], shape: Sequence[Any]) -> Index:
     """Row-major position of `index` in a tensor of shape `shape`."""
     position: Index = const(0)

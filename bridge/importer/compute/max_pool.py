@@ -16,7 +16,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from . import pointwise as pw
-from .layout import const, flat_index, unflatten
+from .layout import const, element_count, flat_index, unflatten
 from .pointwise import cast, number
 from .program import Program
 from .reduce import lowest
@@ -54,9 +54,7 @@ def max_pool(x: te.Tensor, axes: Sequence[Axis]) -> list[te.Tensor]:
     dtype, kind = str(x.dtype), "int32" if _is_static(axes) else "int64"
 
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
-        rows: Any = const(1)
-        for size in shape[:-1]:
-            rows = rows * size
+        rows = element_count(shape[:-1])
         elements = rows * columns.count
         few = isinstance(elements, tirx.IntImm) and int(elements) < PARALLEL_ELEMENTS
         with IRBuilder() as builder, (T.serial if few else T.parallel)(0, rows) as row:

@@ -15,7 +15,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from .layout import const
+from .layout import const, element_count
 from .pointwise import number
 from .program import Program
 
@@ -36,9 +36,7 @@ def bernoulli(state: te.Tensor, shape: Sequence[Any], p: float, dtype: str) -> l
     An element takes two words, the first of them the upper half of a number of 64 bits; it is one where the number's
     low 53 bits, as a fraction, are below `p` (ATen's uniform_real_distribution<double>).
     """
-    count: Any = const(1)
-    for size in shape:
-        count = count * size
+    count = element_count(shape)
     below = const(math.ceil(Fraction(p) * 2**53))
 
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:

@@ -16,7 +16,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from .layout import broadcast_index, const, unflatten
+from .layout import broadcast_index, const, element_count, unflatten
 from .pointwise import Expr, cast, dtype_of, number
 
 #: From so many elements on they are spread over the threads: an element costs some tens of nanoseconds.
@@ -89,9 +89,7 @@ class Program:
 @contextlib.contextmanager
 def elements(shape: Sequence[Any]) -> Iterator[tuple[list[Any], Program]]:
     """One loop over all elements of `shape`, in parallel where they are many: (index, the program of an element)."""
-    count: Any = const(1)
-    for size in shape:
-        count = count * size
+    count = element_count(shape)
     few = isinstance(count, tirx.IntImm) and int(count) < PARALLEL_ELEMENTS
     with (T.serial if few else T.parallel)(0, count) as position:
         yield unflatten(position, shape), Program()

@@ -9,7 +9,7 @@ import torch
 import torch.fx
 
 from . import logs, torch_api
-from .capture import decompositions, describe
+from .capture import decompositions, describe, pack_saved
 from .errors import UnsupportedOps, UserError
 from .graph import compile_graph, is_kept, may_compile_apart
 from .kinds import Reason
@@ -49,28 +49,30 @@ def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs:
     def compiler(kind: GraphKind) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
         return lambda graph, _: compile_graph(graph, kind, options)
 
-    extra = {"partition_fn": _refusing_partition(options)} if options.fallback == "error" else {}
     backend = torch_api.aot_backend(
         fw_compiler=compiler(GraphKind.FORWARD),
         bw_compiler=compiler(GraphKind.BACKWARD),
         inference_compiler=compiler(GraphKind.INFERENCE),
         decompositions=decompositions("core_aten"),
         at_once=may_compile_apart(options),  # both at the same time
-        **extra,
+        partition_fn=_partition(options),
     )
     return backend(gm, example_inputs)
 
 
-def _refusing_partition(options: BackendOptions) -> Callable[..., Any]:
-    """The partitioner, after which both graphs are translated, so that one exception has the reasons of both."""
+def _partition(options: BackendOptions) -> Callable[..., Any]:
+    """The partitioner. Where nothing may fall back, both graphs are translated, so that one exception has the reasons
+    of both."""
 
-    def partition(*args: Any, **kwargs: Any) -> Any:
-        forward, backward = torch_api.partition(*args, **kwargs)
-        reasons: list[Reason] = []
-        for graph, kind in ((forward, GraphKind.FORWARD), (backward, GraphKind.BACKWARD)):
-            reasons += _refusals(graph, kind, options)
-        if reasons:
-            raise UnsupportedOps(reasons)
+    def partition(*args: Any, num_fwd_outputs: int, **kwargs: Any) -> Any:
+        forward, backward = torch_api.partition(*args, num_fwd_outputs=num_fwd_outputs, **kwargs)
+        pack_saved(forward, backward, num_fwd_outputs)
+        if options.fallback == "error":
+            reasons: list[Reason] = []
+            for graph, kind in ((forward, GraphKind.FORWARD), (backward, GraphKind.BACKWARD)):
+                reasons += _refusals(graph, kind, options)
+            if reasons:
+                raise UnsupportedOps(reasons)
         return forward, backward
 
     return partition

@@ -2,6 +2,7 @@
 
 from .decompose import TABLES, decompositions, is_core, residue
 from .joint import capture_joint
+from .packs import pack_saved
 from .pair import OnRun, capture_pair
 from .show import describe_node, render, save
 from .signature import describe
@@ -16,6 +17,7 @@ __all__ = [
     "describe",
     "describe_node",
     "is_core",
+    "pack_saved",
     "render",
     "residue",
     "save",

@@ -14,8 +14,10 @@ from ..importer.kernel import LIBRARY_CALL
 from ..kinds import Kind
 from ..runtime.machine import RELEASE
 from . import intrinsics, lowering
-from .schedule import schedule_kernels
+from .schedule import is_element_wise, schedule_kernels
 from .selects import keep_selects
+from .siblings import group_siblings
+from .subtraction import keep_subtractions
 
 
 def passes(target: tvm.target.Target) -> list[Any]:
@@ -27,6 +29,10 @@ def passes(target: tvm.target.Target) -> list[Any]:
         rx.AnnotateTIROpPattern(),
         rx.FuseOps(fuse_opt_level=2),
         rx.FuseTIR(),
+        # Kernels over the same elements become one with several results.
+        group_siblings(is_element_wise),
+        rx.FuseTIR(),
+        keep_subtractions(),
         rx.DeadCodeElimination(["main"]),
         add_release(),
         schedule_kernels(target),

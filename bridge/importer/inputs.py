@@ -30,6 +30,8 @@ class Inputs:
         self.params: list[tuple[Param, relax.Var]] = []
         self.constants: list[torch.Tensor] = []
         self.count = 0  # of the placeholders
+        self.opened: list[int] = []  # see CallingPlan
+        self._opened_count = 0  # of their slices
         self._floats: dict[Any, relax.Var] = {}
         self._fakes: list[Any] = []  # of the placeholders, then the constants themselves
 
@@ -44,6 +46,8 @@ class Inputs:
         for node in ctx.graph.nodes:
             if node.op == "get_attr":
                 ctx.env[node] = self._attribute(node)
+        for index, node in enumerate(placeholders):
+            self._open(index, node)
         self._make_float_params()
 
     def float_param(self, number: SymbolicNumber) -> TensorValue:
@@ -90,6 +94,32 @@ class Inputs:
         self.constants.append(constant)
         self._fakes.append(constant)
         return self._tensor(index, node.name, constant)
+
+    def _open(self, index: int, node: torch.fx.Node) -> None:
+        """Has the slices of a pack (capture/packs.py) enter the function instead of it, each as a tensor of its own.
+
+        Cut out of the pack by the kernels, each slice would make another kernel of what is done with it.
+        """
+        fake, users = node.meta.get("val"), list(node.users)
+        if not self._ctx.is_backward or len(users) != 1 or users[0].target is not torch.ops.aten.unbind.int:
+            return
+        unbound = users[0]
+        if unbound.args[1:] not in ((), (0,)) or any(user.op == "output" for u in unbound.users for user in u.users):
+            return
+        if not isinstance(fake, torch.Tensor) or not is_typed(fake) or torch_api.has_symbols(fake):
+            return
+        if not fake.is_contiguous():
+            return
+        first = self.count + len(self.constants) + self._opened_count
+        parts = []
+        for number in range(fake.shape[0]):
+            shape = tuple(fake.shape[1:])
+            var = relax.Var(f"{node.name}_{number}", relax.TensorType([_as_expr(n) for n in shape], DTYPES[fake.dtype]))
+            self.params.append((TensorParam(first + number, tuple(range(len(shape))), is_empty(shape)), var))
+            parts.append(TensorValue(var, shape, DTYPES[fake.dtype]))
+        self.opened.append(index)
+        self._opened_count += len(parts)
+        self._ctx.env[unbound] = tuple(parts)
 
     def _make_float_params(self) -> None:
         """A 0-d float64 parameter for each symbolic float that an op reads: TVM has no symbolic floats."""

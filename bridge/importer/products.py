@@ -18,6 +18,7 @@ import torch.fx
 from .. import blas, torch_api
 from .compute import gemm, layout
 from .compute.gemm import Matrix
+from .compute.stack import stacked
 
 if TYPE_CHECKING:
     from .translate import Translator
@@ -135,7 +136,7 @@ def convert_sum(ctx: Translator, tree: SumOfProducts) -> TensorValue:
     rows, columns = ctx.fake.shape
     inner = sum(product.inner for product in products)
     factors = zip(*(product.factors for product in products), strict=True)
-    left, right = (ctx.compute(gemm.stacked, [_factor(ctx, *factor) for factor in side]) for side in factors)
+    left, right = (ctx.compute(stacked, [_factor(ctx, *factor) for factor in side]) for side in factors)
     shapes = Matrix(rows, inner, True, rows), Matrix(inner, columns, False, columns)
     start = [ctx.env[node] for node in tree.others]  # one tensor or none
 

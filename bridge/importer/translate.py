@@ -146,6 +146,7 @@ class Translator:
                 params=kept,
                 input_count=self.inputs.count,
                 constant_count=len(self.inputs.constants),
+                opened=self.inputs.opened,
                 mutations=mutations,
                 outputs=outputs,
                 result_count=len(returned),
@@ -155,6 +156,11 @@ class Translator:
             nodes=self.nodes,
             kernels=dict(self.kernels),
         )
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether no output of the graph is a view of an input that the caller could see."""
+        return self._captured.kind is GraphKind.BACKWARD
 
     def output_roles(self, count: int) -> list[OutputRole]:
         """What each of the graph's outputs means. In a graph that has no backward all count as the user's."""
@@ -236,6 +242,9 @@ class Translator:
     def _call(self, node: torch.fx.Node) -> None:
         if node.target is operator.getitem:
             self.env[node] = self.env[node.args[0]][node.args[1]]  # type: ignore[index]  # a tuple's getitem
+            return
+        if node in self.env:  # an input that was opened
+            self._report(node, Kind.METADATA)
             return
         value = node.meta.get("val")
         if torch_api.is_symint(value) or (isinstance(value, int | float | bool) and not draws_random(node.target)):

@@ -55,7 +55,8 @@ class Executable:
         self._symbol_readers = [_symbol_reader(s) for s in plan.sources]
         self._integer_positions = [i for i, s in enumerate(plan.sources) if s.integer]
         self._evaluate = _evaluator(plan)
-        self._feeds = [_feed(param) for param in plan.params]
+        whole = plan.input_count + plan.constant_count
+        self._feeds = [_feed(param, whole) for param in plan.params]
         self._writes = [(m.index, output_reader(m.source)) for m in plan.mutations]
         self._outputs = [output_reader(output) for output in plan.outputs]
         self._result_numbers = range(plan.result_count)
@@ -80,6 +81,8 @@ class Executable:
         scalars = self._evaluate(values) if self._evaluate is not None else ()
         if self._integer_positions:
             _bound_memory(id(self), tuple(values))
+        for index in self.plan.opened:
+            inputs += for_vm(inputs[index], None).unbind()
         call_args: list[Any] = [values[i] for i in self._integer_positions]
         record = self.record
         for feed in self._feeds:
@@ -121,14 +124,16 @@ class Executable:
 _item = tvm_ffi.get_global_func("ffi.ArrayGetItem")
 
 
-def _feed(param: Param) -> Callable[[list[Any], Scalars, GraphRecord], Any]:
-    """The function that makes one argument of the Relax function."""
+def _feed(param: Param, whole: int) -> Callable[[list[Any], Scalars, GraphRecord], Any]:
+    """The function that makes one argument of `main`. Inputs from number `whole` on are slices of others."""
     if isinstance(param, ScalarParam):
         scalar = param.scalar.index
         return lambda inputs, scalars, record: torch.tensor(float(scalars[scalar]), dtype=torch.float64)
     index = param.index
     if isinstance(param, OpaqueParam):
         return lambda inputs, scalars, record: Holder(inputs[index])
+    if index >= whole:
+        return lambda inputs, scalars, record: inputs[index]
     order, empty = memory_order(param.order), param.empty
 
     def feed(inputs: list[Any], scalars: Scalars, record: GraphRecord) -> torch.Tensor:

@@ -117,6 +117,21 @@ def what_a_simplifier_must_not_do(compile: Compile) -> dict[str, Any]:
 
 
 @program
+def differences_of_sums(compile: Compile) -> dict[str, Any]:
+    """x - x and (x + y) - y within one kernel: TVM cancels them as it does for integers."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            (x - x).exp(), ((x + 1) - (x + 1)).abs(), ((x + 1e8) - 1e8) * 2, ((x + y) - y).neg(), ((y + x) - y).neg(),
+            (x - (x + y)).abs(), (x - (y + x)).abs(), ((x.half() + 512) - 512).float(), (x.double() + 1e17) - 1e17,
+        )  # fmt: skip
+
+    odd = torch.tensor(ODD)
+    numbers = torch.linspace(-2, 2, 37)
+    return {"odd": compile(f)(odd, odd.flip(0)), "numbers": compile(f)(numbers, torch.full((37,), 1e7))}
+
+
+@program
 def gradients_at_odd_floats(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor) -> torch.Tensor:
         parts = (

@@ -63,7 +63,7 @@ def schedule(sch: s_tir.Schedule) -> s_tir.Schedule:
         return sch
     inlined = sch.copy()
     _inline(inlined, keep_expensive=True)
-    if depth := _rows(inlined):
+    if depth := _rows(inlined) or _same_elements(inlined):
         return _under_one_loop(inlined, depth)
     _inline(sch, keep_expensive=False)
     _give_loops(sch)
@@ -75,6 +75,16 @@ def schedule(sch: s_tir.Schedule) -> s_tir.Schedule:
         else:
             _element_wise(sch, block, list(sch.get_loops(block)))
     return sch
+
+
+def is_element_wise(function: tirx.PrimFunc) -> bool:
+    """Whether a function's result is one block that can share its loops with others over the same elements."""
+    sch = s_tir.Schedule(ir.IRModule({"main": function}))
+    if not _has_root(sch):
+        return False
+    _inline(sch, keep_expensive=False)
+    blocks = _blocks(sch)
+    return len(blocks) == 1 and _runs_along(sch, blocks[0])
 
 
 # ---- what a block is ----
@@ -487,6 +497,47 @@ def _in_tiles(sch: s_tir.Schedule, loops: list[Loop], extents: list[int], crossi
     sch.reorder(*around, step, inner)
     sch.vectorize(inner)
     return around
+
+
+def _runs_along(sch: s_tir.Schedule, block: Block) -> bool:
+    """Whether a block is element-wise and wants no other order than its result's: no tiles, no steps of columns."""
+    if _is_opaque(sch, block) or _is_reduction(sch, block) or not sch.get_loops(block):
+        return False
+    return not _column_step(sch, block) and _crossing(sch, block) is None and not _is_one_bfloat16(sch, block)
+
+
+def _same_elements(sch: s_tir.Schedule) -> int:
+    """Schedules the blocks of a kernel with several results, all over the same elements (compile/siblings.py).
+
+    Returns how many loops they have in common; 0 (and `sch` spoilt) where the kernel is none.
+    """
+    blocks = _blocks(sch)
+    if len(blocks) < 2 or not all(_runs_along(sch, block) for block in blocks):
+        return 0
+    nests = [list(sch.get_loops(block)) for block in blocks]
+    extents = [[sch.get(loop).extent for loop in loops] for loops in nests]
+    rank = len(nests[0])
+    if not all(structural_equal(e, extents[0]) for e in extents) or not _stay_in_rows(sch, blocks, rank):
+        return 0
+    sizes = _extents(sch, nests[0])
+    divided = any(_divisions(_loads(sch, block)) for block in blocks)
+    total = None if sizes is None else math.prod(sizes)
+    depth = 0
+    for block, loops in zip(blocks, nests, strict=True):
+        around = loops[:-1]
+        if sizes is None:
+            _vectorize(sch, block, loops)  # by row: the vectors and the rest of a symbolic row are two loops
+        elif sizes[-1] % LANES == 0 or (total and total % LANES == 0 and not divided):
+            if sizes[-1] % LANES:
+                around, loops = [], [sch.fuse(*loops) if rank > 1 else loops[0]]
+            outer, lanes = sch.split(loops[-1], [None, LANES])
+            sch.vectorize(lanes)
+            around = [*around, outer]
+        depth = len(around)
+        if around and (total is None or total >= PARALLEL_ELEMENTS):
+            _in_parallel(sch, around, divided or sizes is None)
+            depth = depth if divided or sizes is None else 1
+    return depth
 
 
 def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:

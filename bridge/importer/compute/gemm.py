@@ -147,27 +147,6 @@ def batch_product(a: te.Tensor, b: te.Tensor, lhs: Matrix, rhs: Matrix, count: S
     return te.extern([(count, lhs.rows, rhs.columns)], [a, b], body, name="gemm_batch", dtype=dtype, attrs=LIBRARY_CALL)
 
 
-def stacked(*matrices: te.Tensor) -> te.Tensor:
-    """Matrices of equally many columns (static sizes) below each other, copied one by one.
-
-    An expression would ask for every element which matrix it comes from.
-    """
-    rows = [int(m.shape[0]) for m in matrices]
-
-    def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
-        copies = []
-        for place, source in enumerate(ins):
-            index: list[Any] = []
-            with IRBuilder() as copy, loops(source.shape, index):
-                row, column = index
-                T.buffer_store(outs[0], tirx.BufferLoad(source, index), [row + const(sum(rows[:place])), column])
-            copies.append(copy.get())
-        return tirx.stmt_seq(*copies)
-
-    shape = (sum(rows), matrices[0].shape[1])
-    return te.extern([shape], list(matrices), body, name="stacked", dtype=str(matrices[0].dtype))
-
-
 def _int32(size: Size) -> Any:
     return tirx.const(int(size), "int32") if isinstance(size, int | tirx.IntImm) else size.astype("int32")
 

@@ -11,6 +11,7 @@ from tvm import te, tirx
 from ...kinds import ReasonKind
 from ..compute import layout
 from ..compute import pointwise as pw
+from ..compute.stack import stacked
 from ..registry import register
 from ..translate import Translator
 from ..types import DTYPES
@@ -18,6 +19,9 @@ from ..values import TensorValue
 from .view import select_position, slice_start, wrap_dim
 
 aten = torch.ops.aten
+
+#: Parts of a concatenation from which on each is copied: an element's expression tests for each whether it is its own.
+MANY = 16
 
 
 def _has_elements(t: TensorValue) -> bool:
@@ -31,9 +35,13 @@ def convert_cat(ctx: Translator, tensors: Sequence[TensorValue], dim: int) -> Te
     dim = wrap_dim(dim, rank)
     parts = [t for t in tensors if _has_elements(t)]
     shape = ctx.dims(ctx.fake.shape)
+    dtype = DTYPES[ctx.fake.dtype]
+    known = all(isinstance(n, int) for t in parts for n in t.shape) and all(t.dtype == dtype for t in parts)
+    if dim == 0 and known and len(parts) >= MANY:
+        return ctx.compute(stacked, parts)
 
     def compute(*inputs: te.Tensor) -> te.Tensor:
-        return layout.concatenate(inputs, dim, DTYPES[ctx.fake.dtype], shape[dim])
+        return layout.concatenate(inputs, dim, dtype, shape[dim])
 
     return ctx.compute(compute, parts)
 

@@ -1,0 +1,205 @@
+"""Kernels with several results: element-wise kernels over the same elements that read the same tensors become one.
+
+TVM's FuseOps puts a producer and its only reader into one kernel. A value that has several readers, or that the graph
+returns as well (a saved activation), ends a kernel, and whoever reads it fetches it from memory again. Here such
+neighbours are put together: what one of them computed or read is still at hand when the next one wants it, and a graph
+of many small kernels (the cell of a recurrent layer) has fewer calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax, tirx
+from tvm.relax.op.base import call_tir
+from tvm_ffi.structural import structural_equal
+
+from ..importer.kernel import OPAQUE
+
+#: Bindings from a group's first kernel to its last: some of its inputs live longer than they had to, or its results.
+DISTANCE = 32
+#: Tensors of one kernel, the results included: streams through memory for a core's prefetchers to follow.
+MOST_TENSORS = 24
+#: Letters of a group's name, which is made of its kernels'.
+LONGEST_NAME = 120
+
+
+@dataclass
+class _Group:
+    """Calls that become one, in order. It stands in the place of its last one, or where the first reader needs it."""
+
+    first: int  # number of the first one's binding
+    shape: Sequence[Any]
+    place: int = 0  # number of the binding in whose place it stands
+    is_read: bool = False  # by others: its place is settled
+    members: list[relax.VarBinding] = field(default_factory=list)
+    tensors: set[Any] = field(default_factory=set)  # variables that they read or bind
+
+    @property
+    def results(self) -> set[Any]:
+        return {member.var for member in self.members}
+
+    def takes(self, call: relax.Call, known_from: Callable[[Any], int]) -> bool:
+        """Whether a call may join, and gains by it: it reads a tensor that the group has."""
+        if not structural_equal(self.shape, call.ty_args[0].shape.values):
+            return False
+        inputs = set(call.args[1].fields)
+        if self.is_read and any(known_from(v) >= self.place for v in inputs - self.results):
+            return False
+        shared = [v for v in inputs & self.tensors if _is_as_large(v.ty.shape.values, self.shape)]
+        return bool(shared) and len(self.tensors | inputs) < MOST_TENSORS
+
+    def add(self, number: int, binding: relax.VarBinding) -> None:
+        self.members.append(binding)
+        self.tensors.update(binding.value.args[1].fields, [binding.var])
+        if not self.is_read:
+            self.place = number
+
+
+def group_siblings(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
+    """A module pass, to run when every kernel is a call_tir. FuseTIR makes one kernel of each group after it.
+
+    `is_element_wise`: whether a function computes each element of its result in one step, and in the result's order.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="GroupSiblings")
+    def apply(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+        main = module["main"]
+        known: dict[Any, bool] = {}
+
+        def joins(call: Any) -> bool:
+            if not (isinstance(call, relax.Call) and call.op == ir.Op.get("relax.call_tir")):
+                return False
+            result, given = call.ty_args[0], call.args[1].fields
+            if not isinstance(result, relax.TensorType) or not len(result.shape.values):
+                return False
+            if not all(isinstance(a, relax.Var) and isinstance(a.ty, relax.TensorType) for a in given):
+                return False
+            kernel = call.args[0]
+            if kernel not in known:
+                function = module[kernel]
+                is_alone = int((function.attrs or {}).get("op_pattern", 0)) == OPAQUE
+                known[kernel] = not is_alone and is_element_wise(function)
+            return known[kernel]
+
+        builder = relax.BlockBuilder(module)
+        blocks = []
+        for block in main.body.blocks:
+            groups = _groups(block.bindings, joins) if isinstance(block, relax.DataflowBlock) else []
+            blocks.append(relax.DataflowBlock(_together(builder, block.bindings, groups)) if groups else block)
+        body = relax.SeqExpr(blocks, main.body.body)
+        builder.update_func(
+            module.get_global_var("main"), relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+        )
+        return builder.get()
+
+    return apply
+
+
+def _groups(bindings: Sequence[Any], joins: Callable[[Any], bool]) -> list[_Group]:
+    """The groups of two calls or more, each in a place where all that it reads is there and nobody waits for it."""
+    groups: list[_Group] = []
+    group_of: dict[Any, _Group] = {}
+    numbers: dict[Any, int] = {}
+
+    def known_from(var: Any) -> int:
+        return group_of[var].place if var in group_of else numbers.get(var, -1)  # -1: of the graph
+
+    for number, binding in enumerate(bindings):
+        own = None
+        read = _variables(binding.value)
+        if joins(binding.value):
+            call = binding.value
+            own = next((g for g in _near(groups, number) if g.takes(call, known_from)), None)
+            if own is None:
+                own = _Group(number, call.ty_args[0].shape.values)
+                groups.append(own)
+        for var in read:
+            if var in group_of and group_of[var] is not own:
+                group_of[var].is_read = True
+        if own is not None:
+            own.add(number, binding)
+            group_of[binding.var] = own
+        numbers[binding.var] = number
+    return [group for group in groups if len(group.members) > 1]
+
+
+def _near(groups: Sequence[_Group], number: int) -> Iterator[_Group]:
+    """The groups that began at most DISTANCE bindings before this one, the latest first."""
+    return itertools.takewhile(lambda group: number - group.first <= DISTANCE, reversed(groups))
+
+
+def _together(builder: relax.BlockBuilder, bindings: Sequence[Any], groups: Sequence[_Group]) -> list[Any]:
+    """The bindings with one call for each group, in its place."""
+    grouped = {member.var for group in groups for member in group.members}
+    readers: dict[Any, int] = {}
+    for binding in bindings:
+        for var in _variables(binding.value):
+            readers[var] = readers.get(var, 0) + 1
+    found: list[Any] = []
+    at = {group.place: group for group in groups}
+    for number, binding in enumerate(bindings):
+        if number in at:
+            found += _one_call(builder, at[number], readers)
+        elif binding.var not in grouped:
+            found.append(binding)
+    return found
+
+
+def _one_call(builder: relax.BlockBuilder, group: _Group, readers: dict[Any, int]) -> Iterable[Any]:
+    """The bindings of a group's results to those of a new function, which calls its kernels one after the other."""
+    within: dict[Any, int] = {}
+    for member in group.members:
+        for var in set(member.value.args[1].fields):
+            within[var] = within.get(var, 0) + 1
+    # A variable that is not of the block alone is an output of it.
+    wanted = [
+        member.var
+        for member in group.members
+        if not isinstance(member.var, relax.DataflowVar) or readers.get(member.var, 0) > within.get(member.var, 0)
+    ]
+    own = group.results
+    inputs = list(dict.fromkeys(v for m in group.members for v in m.value.args[1].fields if v not in own))
+    values: dict[Any, Any] = {var: relax.Var(f"x{number}", var.ty) for number, var in enumerate(inputs)}
+    names = "_".join(m.value.args[0].name_hint.removeprefix("fused_") for m in group.members)
+    name = f"fused_{names}"[:LONGEST_NAME]
+    with builder.function(name, list(values.values()), attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            for member in group.members:
+                call = member.value
+                given = relax.Tuple([values[v] for v in call.args[1].fields])
+                made = call_tir(call.args[0], given, call.ty_args[0])
+                values[member.var] = (
+                    builder.emit_output(made) if any(member.var.same_as(w) for w in wanted) else builder.emit(made)
+                )
+            results = [values[var] for var in wanted]
+        function = builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
+    call = builder.normalize(relax.Call(function, inputs))
+    if len(wanted) == 1:
+        return [relax.VarBinding(wanted[0], call)]
+    whole = relax.DataflowVar("siblings", call.ty)
+    parts = (builder.normalize(relax.TupleGetItem(whole, number)) for number in range(len(wanted)))
+    return [
+        relax.VarBinding(whole, call),
+        *(relax.VarBinding(var, part) for var, part in zip(wanted, parts, strict=True)),
+    ]
+
+
+def _variables(value: Any) -> set[Any]:
+    """The variables of the graph that a binding's value reads."""
+    found: set[Any] = set()
+    tvm_ffi.structural_walk(value, (relax.Var, found.add))
+    return found
+
+
+def _is_as_large(shape: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether a tensor of one shape has as many elements as one of the other; where that is unknown, the same shape."""
+    if all(isinstance(n, tirx.IntImm) for n in (*shape, *other)):
+        return math.prod(map(int, shape)) >= math.prod(map(int, other))
+    return bool(structural_equal(shape, other))

@@ -7,6 +7,12 @@ kernels. `share` is that over the time of the step. Bytes are those of arguments
 data lie in a cache, or that reads a few rows of a table, is faster than its bytes over the bandwidth; `share_capped`
 counts no kernel for more than the time it took. The time of the step is the median of plain steps taken between the
 profiled ones, that of a kernel its median over the profiled ones, so that a slow moment hits both.
+
+Note [Memory-bound kernels]
+A native kernel is memory-bound where its bytes take longer at the copy's bandwidth than its operations at the rate of
+the machine's arithmetic instructions. That rate is half the GEMM's: an instruction of a matrix product is a product and
+a sum. Operations are a lower bound (compile/operations.py), and few programs reach that rate, so kernels that are in
+truth held up by arithmetic count as memory-bound rather than the other way round.
 """
 
 from __future__ import annotations
@@ -85,6 +91,7 @@ def analyse(times: Sequence[KernelTime], step: float, copy: float, gemm: float) 
     capped = sum(min(r["seconds"], r["bytes"] / copy) for r in rest)
     native = [r for r in rows if r["kind"] == Kind.NATIVE]
     native_seconds = sum(r["seconds"] for r in native)
+    by_memory = [r for r in native if r["memory_bound"]]
     in_kernels = sum(r["seconds"] for r in rows)
     return {
         "step_seconds": step,
@@ -97,6 +104,8 @@ def analyse(times: Sequence[KernelTime], step: float, copy: float, gemm: float) 
         "share_of_limit": (library + at_copy_rate) / step,
         "share_of_limit_capped": (library + capped) / step,
         "native_share_of_copy": _weighted(native, copy) if native_seconds else None,
+        "memory_bound_seconds": sum(r["seconds"] for r in by_memory),
+        "memory_bound_share_of_copy": _weighted(by_memory, copy) if by_memory else None,
         "native_time_near_copy": (
             sum(r["seconds"] for r in native if r["bytes"] >= NEAR * copy * r["seconds"]) / native_seconds
             if native_seconds
@@ -123,6 +132,8 @@ def _row(entry: KernelTime, copy: float, gemm: float) -> dict[str, Any]:
         "flops": flops,
         "share_of_copy": size / seconds / copy if seconds else None,
         "share_of_gemm": flops / seconds / gemm if flops and seconds else None,
+        "operations": entry.operations,
+        "memory_bound": None if entry.operations is None else size / copy >= entry.operations / (gemm / 2),
     }
 
 

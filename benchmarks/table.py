@@ -181,6 +181,7 @@ def profile_tables(record: Mapping[str, Any]) -> str:
             f"{k['flops'] / 1e6:.1f}" if k["flops"] else "-",
             "-" if k["share_of_copy"] is None else f"{k['share_of_copy']:.0%}",
             "-" if k["share_of_gemm"] is None else f"{k['share_of_gemm']:.0%}",
+            {None: "-", True: "memory", False: "arithmetic"}[k.get("memory_bound")],
         ]
         for k in profile["kernels"]
     ]
@@ -191,7 +192,7 @@ def profile_tables(record: Mapping[str, Any]) -> str:
         if near is None
         else (
             f" Native kernels: {profile['native_share_of_copy']:.0%} of the copy's bandwidth, weighted by time; "
-            f"{near:.0%} of their time in kernels at 80% of it or more."
+            f"{near:.0%} of their time in kernels at 80% of it or more.{_memory_bound(profile)}"
         )
     )
     head = (
@@ -202,8 +203,30 @@ def profile_tables(record: Mapping[str, Any]) -> str:
         f"{profile['threads']} thread{'' if profile['threads'] == 1 else 's'}.{native}"
     )
     by_kind = _table(totals, ("kind", "calls", "ms", "share", "MB"))
-    columns = ("kernel", "kind", "calls", "ms", "share", "MB", "MFLOP", "of copy", "of GEMM")
+    columns = ("kernel", "kind", "calls", "ms", "share", "MB", "MFLOP", "of copy", "of GEMM", "bound by")
     return f"{head}\n\n{by_kind}\n\n{_table(kernels[:KERNELS], columns)}{more}"
+
+
+def memory_bound(records: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence about the memory-bound kernels of all models; empty where none were told apart."""
+    profiles = [record["profile"] for record in records if record["profile"]]
+    known = [p for p in profiles if p.get("memory_bound_share_of_copy") is not None]
+    seconds = sum(p["memory_bound_seconds"] for p in known)
+    if not seconds:
+        return ""
+    share = sum(p["memory_bound_share_of_copy"] * p["memory_bound_seconds"] for p in known) / seconds
+    return (
+        f"Memory-bound kernels of all {len(known)} models run at {share:.0%} of the copy's bandwidth, weighted by time."
+    )
+
+
+def _memory_bound(profile: Mapping[str, Any]) -> str:
+    """Of the kernels that wait for memory and not for arithmetic; runs of before they were told apart have none."""
+    share = profile.get("memory_bound_share_of_copy")
+    if share is None:
+        return ""
+    part = profile["memory_bound_seconds"] / profile["by_kind"]["native"]["seconds"]
+    return f" Those that are memory-bound ({part:.0%} of that time): {share:.0%} of the copy's bandwidth."
 
 
 def _short(name: str) -> str:
@@ -271,7 +294,7 @@ def report(records: Sequence[Mapping[str, Any]]) -> str:
         measured = [record for record in chosen if record["contenders"]]
         if measured:
             parts += [f"## Steps: {measured[0]['protocol']}", steps_table(measured)]
-            parts += [text for text in (penalty(measured), disturbed(measured)) if text]
+            parts += [text for text in (penalty(measured), memory_bound(measured), disturbed(measured)) if text]
             parts += ["## First steps, memory and graphs", starts_table(measured)]
         parts += [profile_tables(record) for record in chosen if record["profile"]]
         parts += ["\n".join(f"- {line}" for line in lines)] if (lines := failures(chosen)) else []

@@ -39,6 +39,14 @@ class ReasonKind(StrEnum):
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """One kernel of a compiled graph."""
+
+    kind: Kind  # native or library
+    operations: int | None = None  # of a native one's call, as compile/operations.py counts them; None: not known
+
+
+@dataclass(frozen=True)
 class SourceLine:
     """A line in the user's model."""
 

@@ -66,7 +66,7 @@ def record_of(
         ops={op: dict(kinds) for op, kinds in ops.items()},
         reasons=tuple(n.reason for n in nodes if n.reason is not None),
         symbolic=bool(compiled.plan.sources),
-        kernels=sum(kind is Kind.NATIVE for kind in compiled.kernels.values()),
+        kernels=sum(kernel.kind is Kind.NATIVE for kernel in compiled.kernels.values()),
         seconds=seconds,
         nodes=_node_records(captured.module, nodes),
     )

@@ -23,7 +23,7 @@ import torch.fx
 from .. import torch_api
 from ..importer import translation
 from ..importer.registry import overload
-from ..kinds import Kind, Reason, ReasonKind
+from ..kinds import Kernel, Kind, Reason, ReasonKind
 
 
 class NotPlain(Exception):
@@ -38,7 +38,7 @@ _CLASSES: dict[str, Any] = {
         translation.FromInput, translation.FromScalar, translation.Mutation, translation.NodeReport,
         translation.OpaqueParam, translation.ScalarParam, translation.ScalarRef, translation.SiteResult,
         translation.Strided, translation.SymbolSource, translation.TensorArg, translation.TensorParam,
-        Kind, Reason, ReasonKind,
+        Kernel, Kind, Reason, ReasonKind,
     )
 }  # fmt: skip
 

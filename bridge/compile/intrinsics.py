@@ -104,6 +104,18 @@ def _text(name: str) -> str:
     return "\n".join(math.Lanes(n).function(_symbol(name, n), function, arguments) for n in LANES)
 
 
+@functools.cache
+def instructions(op: str) -> int:
+    """Vector instructions of an elementary function of float32, those on float64 twice; 0 for what is none of ours."""
+    name = _FUNCTIONS.get(op)
+    if name is None:
+        return 0
+    function, arguments = math.FUNCTIONS[name]
+    lines = math.Lanes(LANES[-1]).function(_symbol(name, LANES[-1]), function, arguments).splitlines()
+    computed = [line for line in lines if " = " in line and " bitcast " not in line]
+    return sum(2 if " double>" in line else 1 for line in computed)
+
+
 @tvm.transform.module_pass(opt_level=0, name="LinkVectorMath")
 class _Link:
     def transform_module(self, module: tvm.IRModule, _: Any) -> tvm.IRModule:

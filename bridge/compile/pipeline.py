@@ -11,9 +11,10 @@ from tvm import relax, tirx
 from tvm.relax import transform as rx
 
 from ..importer.kernel import LIBRARY_CALL
-from ..kinds import Kind
+from ..kinds import Kernel, Kind
 from ..runtime.machine import RELEASE
 from . import intrinsics, lowering
+from .operations import operations
 from .schedule import is_element_wise, schedule_kernels
 from .selects import keep_selects
 from .siblings import group_siblings
@@ -72,7 +73,7 @@ def run_passes(
     return module
 
 
-def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any, dict[str, Kind]]:
+def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any, dict[str, Kernel]]:
     """Compiles `main` for `target`: (relax executable, its kernels by name). Raises what TVM raises.
 
     A kernel is native (TVM generated it) or library (all that it does is to call one).
@@ -80,12 +81,18 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any
     with intrinsics.in_use(), target:
         module = run_passes(module, target)
         kernels = {
-            str(var.name_hint): Kind.LIBRARY if LIBRARY_CALL in (function.attrs or {}) else Kind.NATIVE
+            str(var.name_hint): _kernel(function)
             for var, function in module.functions.items()
             if isinstance(function, tirx.PrimFunc)
         }
         executable = relax.build(module, target, relax_pipeline=None, tir_pipeline=lowering.NAME)
     return executable, kernels
+
+
+def _kernel(function: tirx.PrimFunc) -> Kernel:
+    if LIBRARY_CALL in (function.attrs or {}):
+        return Kernel(Kind.LIBRARY)
+    return Kernel(Kind.NATIVE, operations(function))
 
 
 @tvm.transform.module_pass(opt_level=0, name="AddRelease")

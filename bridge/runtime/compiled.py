@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..importer.translation import CallingPlan, NodeReport
-from ..kinds import Kind
+from ..kinds import Kernel
 
 
 @dataclass(eq=False)
@@ -16,5 +16,5 @@ class Compiled:
     library: Any  # TVM runtime module, from which a virtual machine is made
     plan: CallingPlan
     nodes: list[NodeReport]
-    kernels: dict[str, Kind]  # by name
+    kernels: dict[str, Kernel]  # by name
     symbols: tuple[str, ...] = ()  # names of the sizes in the reports, in order of appearance. Filled by the cache

@@ -26,6 +26,7 @@ class KernelTime:
     seconds: float = 0.0
     bytes: int = 0  # of arguments and results, each once; see flops.py
     flops: int = 0  # of matrix products, convolutions and attention; 0 where the shapes do not tell
+    operations: int | None = None  # of a native kernel, see compile/operations.py; None where they are not known
 
 
 @contextlib.contextmanager
@@ -70,6 +71,7 @@ class _Recorder:
             self._start = self._clock()
             return 0
         seconds = self._clock() - self._start
+        flops, operations = 0, None
         if name == SITE_FUNCTION:
             site = self._sites[int(args[0])]
             tensors = args[1:]
@@ -77,9 +79,11 @@ class _Recorder:
             size = bytes_of(tensors) + bytes_of(returned)
             flops = self._flops_of_site(int(args[0]), tensors)
         elif name in self._kernels:
-            kind = self._kernels[name]
-            size = bytes_of(args)
-            flops = product_flops([a.shape for a in args if hasattr(a, "shape")]) if kind is Kind.LIBRARY else 0
+            kind, size = self._kernels[name].kind, bytes_of(args)
+            if kind is Kind.LIBRARY:
+                flops = product_flops([a.shape for a in args if hasattr(a, "shape")])
+            else:
+                operations = self._kernels[name].operations
         else:
             return 0
         entry = self.times.get(name)
@@ -89,6 +93,8 @@ class _Recorder:
         entry.seconds += seconds
         entry.bytes += size
         entry.flops += flops
+        if operations is not None:
+            entry.operations = (entry.operations or 0) + operations
         return 0
 
     def _flops_of_site(self, number: int, tensors: tuple[Any, ...]) -> int:

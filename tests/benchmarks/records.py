@@ -43,7 +43,7 @@ PROFILE: dict[str, Any] = {
         },
         {
             "graph": 1, "name": "fused_tanh", "kind": "native", "calls": 1, "seconds": 0.002, "bytes": 1.8e7,
-            "flops": 0, "share_of_copy": 0.9, "share_of_gemm": None,
+            "flops": 0, "share_of_copy": 0.9, "share_of_gemm": None, "operations": 10**6, "memory_bound": True,
         },
     ],
     "by_kind": {
@@ -56,4 +56,6 @@ PROFILE: dict[str, Any] = {
     "share_of_limit_capped": 0.78,
     "native_share_of_copy": 0.9,
     "native_time_near_copy": 1.0,
+    "memory_bound_seconds": 0.002,
+    "memory_bound_share_of_copy": 0.9,
 }  # fmt: skip

@@ -63,8 +63,10 @@ def test_the_profile_is_shown() -> None:
     assert "share of the limit 0.78" in text
     assert cells(text, "library") == ["library", "2", "6.00", "60.0%", "1.0"]
     assert cells(text, "outside kernels")[2:4] == ["2.00", "20.0%"]
-    assert cells(text, "0: addmm")[-3:] == ["400.0", "2%", "67%"]
-    assert cells(text, "1: fused_tanh")[-3:] == ["-", "90%", "-"]
+    assert cells(text, "0: addmm")[-4:] == ["400.0", "2%", "67%", "-"]
+    assert cells(text, "1: fused_tanh")[-4:] == ["-", "90%", "-", "memory"]
+    assert "memory-bound (100% of that time): 90% of the copy's bandwidth" in text
+    assert "Memory-bound kernels of all 1 models run at 90%" in text
     assert "90% of the copy's bandwidth" in text
     assert cells(text, "**geometric mean**")[-1] == "0.78 (0.78)"
 
@@ -87,6 +89,21 @@ def test_share_of_the_limit() -> None:
     assert found["native_share_of_copy"] == pytest.approx((0.001 + 0.001) / 0.003)
     assert found["native_time_near_copy"] == pytest.approx(1 / 3)
     assert found["by_kind"]["native"]["seconds"] == pytest.approx(0.003)
+
+
+def test_kernels_that_compute_are_told_from_those_that_wait_for_memory() -> None:
+    """At 1e10 bytes and 5e10 instructions a second: five operations a byte are as long as the byte."""
+    times = [
+        KernelTime(0, "memory", Kind.NATIVE, seconds=0.002, bytes=10**7, operations=4 * 10**7),
+        KernelTime(0, "arithmetic", Kind.NATIVE, seconds=0.003, bytes=10**7, operations=6 * 10**7),
+        KernelTime(0, "unknown", Kind.NATIVE, seconds=0.004, bytes=10**7),
+        KernelTime(0, "library", Kind.LIBRARY, seconds=0.005, bytes=10**7),
+    ]
+    found = analyse(times, step=0.010, copy=1e10, gemm=1e11)
+    bound = {row["name"]: row["memory_bound"] for row in found["kernels"]}
+    assert bound == {"memory": True, "arithmetic": False, "unknown": None, "library": None}
+    assert found["memory_bound_seconds"] == pytest.approx(0.002)
+    assert found["memory_bound_share_of_copy"] == pytest.approx(0.5)
 
 
 def test_a_kernel_takes_its_median_over_the_steps() -> None:

@@ -15,7 +15,7 @@ import torch.fx
 from . import logs, records, torch_api
 from .capture import describe
 from .errors import UnsupportedOps, UserError
-from .kinds import Kind, Reason, ReasonKind
+from .kinds import Kernel, Reason, ReasonKind
 from .options import DEFAULTS, BackendOptions
 from .records import is_symbolic, of_every_op, publish, record_in_aten, record_of
 from .schemas import CapturedGraph, GraphKind
@@ -264,7 +264,7 @@ def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
 
 def _without_culprits(
     captured: CapturedGraph, failed: Translation, target: Any, how: Options
-) -> tuple[Translation, Any, dict[str, Kind]]:
+) -> tuple[Translation, Any, dict[str, Kernel]]:
     """(translation, executable, kernels) of a graph that TVM failed to compile: first without the nodes whose kernel
     fails alone, then without fusion. Raises what TVM raises in the end."""
     from .compile.blame import culprits, unfused

@@ -24,7 +24,7 @@ class _Unknown(Exception):
 
 
 def operations(function: tirx.PrimFunc) -> int | None:
-    """The operations of one call; None where a loop's steps are not known (symbolic sizes, steps that depend on data)."""
+    """The operations of one call; None where a loop's steps are not known (symbolic sizes, or data)."""
     try:
         return _of_statement(function.body)
     except _Unknown:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tvm
@@ -20,6 +21,7 @@ from .selects import keep_selects
 from .target import resolve_target
 
 FUSION = "FuseOps"  # the pass that chooses what becomes one kernel
+SIBLINGS = "GroupSiblings"  # and the one that puts such kernels together
 #: Characters of a kernel's LLVM IR that a page keeps.
 LONGEST = 20_000
 
@@ -66,26 +68,34 @@ def traced(
         text = _main(module)
         if text != mains[-1][1]:
             mains.append((f"after {name}", text))
-        if name == FUSION:
-            groups.update({kernel: nodes for kernel, nodes in fused(module, translation) if len(nodes) > 1})
+        if name in (FUSION, SIBLINGS):
+            members = translation.kernels | {kernel: set(nodes) for kernel, nodes in groups.items()}
+            found = _fused(module, translation, members)
+            groups.update({kernel: nodes for kernel, nodes in found if len(nodes) > 1})
         if name == "ScheduleKernels":
             kernels.update({v.name_hint: f for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)})
 
     with intrinsics.in_use(), resolved:
         run_passes(translation.module, resolved, observe)
         found = [_kernel(*kernel, resolved, longest) for kernel in kernels.items()] if code else []
-    return Trace(mains, groups, found, time.perf_counter() - start)
+    there = {kernel: nodes for kernel, nodes in groups.items() if kernel in kernels}
+    return Trace(mains, there, found, time.perf_counter() - start)
 
 
 def fusion_of(translation: Translation, target: str = "llvm") -> list[tuple[str, list[str]]]:
     """(kernel, its nodes) of every kernel that fusion makes of a translation. Raises what TVM raises."""
     resolved = resolve_target(target)
     with intrinsics.in_use(), resolved:
-        return fused(run_passes(translation.module, resolved, last=FUSION), translation)
+        return _fused(run_passes(translation.module, resolved, last=FUSION), translation, translation.kernels)
 
 
-def fused(module: tvm.IRModule, translation: Translation) -> list[tuple[str, list[str]]]:
-    """(kernel, names of the nodes that it computes, in order) of every fused function of a module just after fusion."""
+def _fused(
+    module: tvm.IRModule, translation: Translation, members: Mapping[str, set[str]]
+) -> list[tuple[str, list[str]]]:
+    """(kernel, names of the nodes that it computes, in order) of every fused function of a module just after fusion.
+
+    `members`: the nodes of the kernels that those functions call.
+    """
     order = {report.node: number for number, report in enumerate(translation.nodes)}
     found = []
     for var, function in module.functions.items():
@@ -96,7 +106,7 @@ def fused(module: tvm.IRModule, translation: Translation) -> list[tuple[str, lis
             for binding in block.bindings:
                 call = binding.value
                 if isinstance(call, relax.Call) and len(call.args) and hasattr(call.args[0], "name_hint"):
-                    names |= translation.kernels.get(call.args[0].name_hint, set())
+                    names |= members.get(call.args[0].name_hint, set())
         found.append((str(var.name_hint), sorted(names, key=lambda name: order.get(name, len(order)))))
     return found
 

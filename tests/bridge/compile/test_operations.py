@@ -35,7 +35,7 @@ EXP = intrinsics.instructions("tirx.exp")
         (lambda x: (x * 2 + 1) * x, torch.float32, 3),
         (lambda x: x + 1, torch.float64, 2),
         (lambda x: x.exp(), torch.float32, EXP),
-        (lambda x: (x + 1, (x + 1) * x), torch.float32, 2),
+        (lambda x: (lambda y: (y, y * x))(x + 1), torch.float32, 2),
         (lambda x: x[:, :1].expand(ROWS, COLUMNS).clone(), torch.float32, 0),
     ],
 )

@@ -33,7 +33,8 @@ def test_pointing_at_a_backward_node_lights_what_it_belongs_to(show: Open, expla
     line = page.locator("pre .line")
     assert {
         "joint-relu", "joint-threshold_backward", "decomposed-0", "forward-relu", "backward-where",
-        "fusion-forward-fused_add_relu", "kernel-forward-fused_add_relu", "kernel-backward-fused_scalar_tensor_where",
+        "fusion-forward-fused_add_relu_alias_alias_le", "kernel-forward-fused_add_relu_alias_alias_le",
+        "kernel-backward-fused_scalar_tensor_where",
         line.get_attribute("id"),
     } <= lit  # fmt: skip
     assert not {"joint-mm", "joint-mm_1", "forward-mm", "backward-sum_1", "kernel-forward-mm"} & lit
@@ -54,8 +55,8 @@ def test_a_click_keeps_the_light_and_says_where_it_shines(show: Open, explain_ht
     ]  # fmt: skip
     places = where.locator("dd").nth(1).locator("a")
     assert places.all_inner_texts() == ["add", "sum_1", "view"]
-    where.get_by_role("link", name="forward: fused_add_relu (native), TIR").click()
-    kernel = page.locator("#kernel-forward-fused_add_relu")
+    where.get_by_role("link", name="forward: fused_add_relu_alias_alias_le (native), TIR").click()
+    kernel = page.locator("#kernel-forward-fused_add_relu_alias_alias_le")
     assert kernel.get_attribute("open") is not None
     assert kernel.evaluate("p => p.getBoundingClientRect().top < innerHeight && p.getBoundingClientRect().bottom > 0")
     page.keyboard.press("Escape")

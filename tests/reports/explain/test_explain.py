@@ -119,11 +119,11 @@ def test_the_other_stages_of_the_seed_example(found: dict[str, Stage]) -> None:
     assert "R.call_tir" in listing(found["relax"], "forward: translated").text
     assert "vm.builtin" in [b for b in found["relax"].blocks if isinstance(b, Listing)][-1].text
     groups = {row.cells[0].text: row.cells[3].text for row in table(found["fusion"], "Groups").rows}
-    assert groups["fused_add_relu"] == "add, relu"
-    kernel = listing(found["kernels"], "forward: fused_add_relu (native), TIR")
-    assert kernel.id == "kernel-forward-fused_add_relu"
+    assert groups["fused_add_relu_alias_alias_le"] == "add, relu, alias, alias_1, le"
+    kernel = listing(found["kernels"], "forward: fused_add_relu_alias_alias_le (native), TIR")
+    assert kernel.id == "kernel-forward-fused_add_relu_alias_alias_le"
     assert "T.vectorized" in kernel.text
-    assert "fadd" in listing(found["kernels"], "forward: fused_add_relu (native), LLVM IR").text
+    assert "fadd" in listing(found["kernels"], "forward: fused_add_relu_alias_alias_le (native), LLVM IR").text
     assert "sgemm_" in listing(found["kernels"], "forward: mm (library), TIR").text
 
 
@@ -143,7 +143,7 @@ def test_the_page(found: dict[str, Stage]) -> None:
     line = joint[0].cells[3].link.removeprefix("line-")
     assert needs_nothing_from_elsewhere(parsed)
     assert "#joint-relu" in parsed.links
-    assert "#kernel-forward-fused_add_relu" in parsed.links
+    assert "#kernel-forward-fused_add_relu_alias_alias_le" in parsed.links
     assert hostile not in text
     assert text.count('data-tie="t-relu"') >= 4
     assert parsed.links.count(f"#line-{line}") > 10

@@ -27,6 +27,11 @@ _VIEWS = {
     aten.permute.default, aten.view.default, aten.alias.default, aten.unsqueeze.default, aten.squeeze.dim,
     aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.detach.default,
 }  # fmt: skip
+#: What TVM carries as tensors.
+_DTYPES = {
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.uint8, torch.bool,
+}  # fmt: skip
 #: Bytes of a tensor up to which a copy of it costs less than handing it over.
 SMALL = 1 << 14
 #: Parts of a pack.
@@ -84,6 +89,8 @@ def _packs(
             continue
         if value.name not in placeholders:
             return []  # not the convention that we know
+        if _is_returned(placeholders[value.name]):  # a gradient that the forward computed: it would be part of a pack
+            continue
         found.setdefault(root, _Part(root)).saved.append((value, way))
     kinds: dict[Any, list[_Part]] = defaultdict(list)
     for node in graph.nodes:
@@ -97,16 +104,26 @@ def _packs(
 def _root(node: torch.fx.Node) -> tuple[torch.fx.Node, list[torch.fx.Node]]:
     """What a value is a view of, and the views on the way from there."""
     way: list[torch.fx.Node] = []
-    while node.op == "call_function" and node.target in _VIEWS and isinstance(node.args[0], torch.fx.Node):
+    while node.op == "call_function" and node.target in _VIEWS and node.all_input_nodes == [node.args[0]]:
         way.insert(0, node)
-        node = node.args[0]
+        node = node.all_input_nodes[0]
     return node, way
+
+
+def _is_returned(node: torch.fx.Node) -> bool:
+    """Whether the backward graph returns an input, or a view of it, as it is."""
+    return any(user.op == "output" or (user.target in _VIEWS and _is_returned(user)) for user in node.users)
 
 
 def _is_small(node: torch.fx.Node) -> bool:
     """Whether a value is worth a copy: small, of known size, row-major and in memory of its own."""
     value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or torch_api.has_symbols(value):
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.dtype not in _DTYPES
+        or value.layout != torch.strided
+        or torch_api.has_symbols(value)
+    ):
         return False
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or any(r.alias_info is not None for r in schema.returns):

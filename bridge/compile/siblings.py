@@ -24,6 +24,8 @@ from ..importer.kernel import OPAQUE
 
 #: Bindings from a group's first kernel to its last: some of its inputs live longer than they had to, or its results.
 DISTANCE = 32
+#: The same for results of more than LARGE bytes, or of unknown size: what lives longer would be the peak of memory.
+NEAR, LARGE = 3, 1 << 20
 #: Tensors of one kernel, the results included: streams through memory for a core's prefetchers to follow.
 MOST_TENSORS = 24
 #: Letters of a group's name, which is made of its kernels'.
@@ -45,8 +47,10 @@ class _Group:
     def results(self) -> set[Any]:
         return {member.var for member in self.members}
 
-    def takes(self, call: relax.Call, known_from: Callable[[Any], int]) -> bool:
-        """Whether a call may join, and gains by it: it reads a tensor that the group has."""
+    def takes(self, number: int, call: relax.Call, known_from: Callable[[Any], int]) -> bool:
+        """Whether the call in binding `number` may join, and gains by it: it reads a tensor that the group has."""
+        if number - self.place > NEAR and _is_large(call.ty_args[0]):
+            return False
         if not structural_equal(self.shape, call.ty_args[0].shape.values):
             return False
         inputs = set(call.args[1].fields)
@@ -72,8 +76,10 @@ def group_siblings(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
     def apply(module: tvm.IRModule, _: Any) -> tvm.IRModule:
         main = module["main"]
         known: dict[Any, bool] = {}
+        views: dict[Any, bool] = {}
 
-        def joins(call: Any) -> bool:
+        def joins(binding: Any) -> bool:
+            call = binding.value
             if not (isinstance(call, relax.Call) and call.op == ir.Op.get("relax.call_tir")):
                 return False
             result, given = call.ty_args[0], call.args[1].fields
@@ -86,7 +92,9 @@ def group_siblings(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
                 function = module[kernel]
                 is_alone = int((function.attrs or {}).get("op_pattern", 0)) == OPAQUE
                 known[kernel] = not is_alone and is_element_wise(function)
-            return known[kernel]
+                views[kernel] = relax.analysis.has_reshape_pattern(function)
+            # A reshape between kernels shares its input's memory: RewriteDataflowReshape makes no kernel of it.
+            return known[kernel] and not (views[kernel] and isinstance(binding.var, relax.DataflowVar))
 
         builder = relax.BlockBuilder(module)
         blocks = []
@@ -114,11 +122,11 @@ def _groups(bindings: Sequence[Any], joins: Callable[[Any], bool]) -> list[_Grou
     for number, binding in enumerate(bindings):
         own = None
         read = _variables(binding.value)
-        if joins(binding.value):
+        if joins(binding):
             call = binding.value
-            own = next((g for g in _near(groups, number) if g.takes(call, known_from)), None)
+            own = next((g for g in _near(groups, number) if g.takes(number, call, known_from)), None)
             if own is None:
-                own = _Group(number, call.ty_args[0].shape.values)
+                own = _Group(number, call.ty_args[0].shape.values, number)
                 groups.append(own)
         for var in read:
             if var in group_of and group_of[var] is not own:
@@ -196,6 +204,13 @@ def _variables(value: Any) -> set[Any]:
     found: set[Any] = set()
     tvm_ffi.structural_walk(value, (relax.Var, found.add))
     return found
+
+
+def _is_large(type: relax.TensorType) -> bool:
+    sizes = type.shape.values
+    if not all(isinstance(n, tirx.IntImm) for n in sizes):
+        return True
+    return math.prod(map(int, sizes)) * max(1, tvm.DataType(str(type.dtype)).bits // 8) > LARGE
 
 
 def _is_as_large(shape: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -123,6 +123,7 @@ def differences_of_sums(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (
             (x - x).exp(), ((x + 1) - (x + 1)).abs(), ((x + 1e8) - 1e8) * 2, ((x + y) - y).neg(), ((y + x) - y).neg(),
+            1 / x[:, None].sum(1),
             (x - (x + y)).abs(), (x - (y + x)).abs(), ((x.half() + 512) - 512).float(), (x.double() + 1e17) - 1e17,
         )  # fmt: skip
 

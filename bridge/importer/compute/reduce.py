@@ -8,7 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from . import pointwise as pw
-from .layout import const, is_one
+from .layout import const, is_one, reshape
 from .pointwise import Expr, cast, number
 
 Combine = Callable[[Expr, Expr], Expr]
@@ -69,6 +69,15 @@ def cast_all(x: te.Tensor, dtype: str) -> te.Tensor:
     if str(x.dtype) == dtype:
         return x
     return te.compute(x.shape, lambda *i: cast(x(*i), dtype), name="cast")
+
+
+def sum_of_one(x: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
+    """A sum over dims of size one: the elements themselves, but 0 for -0, as a sum that starts from 0 has it."""
+    whole = reshape(x, shape)
+    dtype = str(x.dtype)
+    if not dtype.startswith(("float", "bfloat")):
+        return whole
+    return te.compute(whole.shape, lambda *i: whole(*i) + pw.operand(0, dtype), name="sum")
 
 
 def sum_as(x: te.Tensor, dims: Sequence[int], keepdim: bool, accumulate: str, dtype: str) -> te.Tensor:

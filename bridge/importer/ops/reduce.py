@@ -33,8 +33,8 @@ def _sum(ctx: Translator, x: TensorValue, dims: Sequence[int] | None, keepdim: b
     if reduces_nothing(x, axes):
         return filled(ctx, 0)
     dtype = out_dtype(ctx)
-    if x.dtype == dtype and all(layout.is_one(x.shape[d]) for d in axes):  # a sum of one element
-        return ctx.compute(layout.reshape, [x], ctx.dims(ctx.fake.shape))
+    if x.dtype == dtype and all(layout.is_one(x.shape[d]) for d in axes):  # of one element: no loop, and fused as such
+        return ctx.compute(rd.sum_of_one, [x], ctx.dims(ctx.fake.shape))
     return ctx.compute(rd.sum_as, [x], axes, keepdim, accumulator(dtype), dtype)
 
 

@@ -123,6 +123,77 @@ def test_saved_tensor_hooks_see_the_packs() -> None:
     assert any(shape[1:] == (4, 8) and shape[0] >= packs.FEWEST for shape in shapes)
 
 
+class Held(torch.autograd.Function):
+    """Computes its gradient in the forward, as fused losses do."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        g = x @ a
+        ctx.save_for_backward(g)
+        return (g * g).sum()
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> Any:
+        return ctx.saved_tensors[0], None
+
+
+def test_a_saved_gradient_is_no_part_of_a_pack() -> None:
+    """It would share its memory with the pack, and an optimizer's write would spoil what is saved."""
+
+    def f(a: torch.Tensor, *xs: torch.Tensor) -> torch.Tensor:
+        return torch.stack([Held.apply(x, a) for x in xs]).sum()
+
+    results = []
+    for compiled in (True, False):
+        torch.compiler.reset()
+        torch.manual_seed(0)
+        a, xs = torch.randn(8, 8), [torch.randn(8, 8, requires_grad=True) for _ in range(STEPS)]
+        loss = (torch.compile(f, backend=relaxgrad, options={"cache": "off"}) if compiled else f)(a, *xs)
+        loss.backward(retain_graph=True)
+        for x in xs:
+            assert x.grad is not None
+            assert x.grad.untyped_storage().nbytes() == 4 * 64
+            x.grad.zero_()
+        loss.backward()
+        results.append([x.grad for x in xs])
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_views_by_symbolic_sizes_and_complex_numbers_stay() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ws = nn.ParameterList([torch.randn(4, 8) for _ in range(STEPS)])
+            self.register_buffer("a", torch.randn(8, 8) / 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = x
+            for w in self.ws:
+                h = (h * (w @ self.a).view(x.shape[0], -1)).sin()
+            return h
+
+    torch.manual_seed(0)
+    model, x = Model(), torch.randn(4, 8)
+    run = torch.compile(model, backend=relaxgrad, options={"cache": "off"}, dynamic=True)
+    found = torch.autograd.grad(run(x).square().sum(), list(model.parameters()))
+    expected = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
+    torch.testing.assert_close(found, expected)
+
+    def turns(z: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(STEPS):
+            z = z * (w @ z) / 4
+        return z.real
+
+    torch.compiler.reset()
+    z, w = (torch.randn(4, 4, dtype=torch.complex64, requires_grad=True) for _ in range(2))
+    with record_graphs() as records:
+        found = torch.autograd.grad(
+            torch.compile(turns, backend=relaxgrad, options={"cache": "off"})(z, w).sum(), [z, w]
+        )
+    torch.testing.assert_close(found, torch.autograd.grad(turns(z, w).sum(), [z, w]))
+    assert not any("cat" in op or "unbind" in op for record in records for op in record.ops)
+
+
 def test_checkpointed_and_written_state_is_right() -> None:
     """Recomputed blocks and buffers that are written, next to packs."""
 

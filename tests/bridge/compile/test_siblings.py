@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
+from relaxgrad.bridge.compile.siblings import LARGE
 
 OPTIONS = {"cache": "off", "compile_in": "here"}
 
@@ -63,6 +64,37 @@ def test_a_product_between_two_kernels_is_not_overtaken() -> None:
         return a, m, b, c, c * b
 
     assert kernels_of(f, torch.randn(32, 32), torch.randn(32, 32)) == 2
+
+
+def test_large_results_are_not_made_long_before_they_are_read() -> None:
+    """Eight factors of x, each read by a product: in one kernel all would be alive at once."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return sum(((x + k) @ w).relu().sum() for k in range(8))  # type: ignore[return-value]
+
+    w = torch.randn(8, 8) / 8
+    assert kernels_of(f, torch.randn(16, 8), w) <= 4
+    assert kernels_of(f, torch.randn(LARGE // 32 + 1, 8), w) >= 8
+
+
+def test_a_reshape_shares_memory_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    from relaxgrad.bridge.compile import pipeline
+
+    texts: list[str] = []
+    run = pipeline.run_passes
+
+    def observed(module: object, target: object, *_: object) -> object:
+        return run(module, target, lambda name, m: texts.append(str(m["main"])) if "Reshape" in name else None)
+
+    monkeypatch.setattr(pipeline, "run_passes", observed)
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = x.relu()
+        rows = h.view(-1, 16)
+        return h, rows.cumsum(0), (rows * 2).cumsum(0), rows.flip(0) @ w
+
+    kernels_of(f, torch.randn(4, 4, 16), torch.randn(16, 16))
+    assert "R.reshape" in texts[-1]
 
 
 def test_a_transpose_keeps_its_tiles() -> None:

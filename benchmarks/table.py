@@ -216,7 +216,8 @@ def memory_bound(records: Sequence[Mapping[str, Any]]) -> str:
         return ""
     share = sum(p["memory_bound_share_of_copy"] * p["memory_bound_seconds"] for p in known) / seconds
     return (
-        f"Memory-bound kernels of all {len(known)} models run at {share:.0%} of the copy's bandwidth, weighted by time."
+        f"Memory-bound kernels of {len(known)} of {len(profiles)} models run at {share:.0%} of the copy's bandwidth, "
+        "weighted by time."
     )
 
 

@@ -2,7 +2,8 @@
 
 An operation is one arithmetic instruction on one float32: a sum, a product (with a sum or without: a fused one is one),
 a comparison, a selection; on a float64 it is two, since a vector has half as many. Elementary functions count the
-instructions of their LLVM IR. Indices, loads, stores and loops count nothing, so a kernel never computes less.
+instructions of their LLVM IR. Integers (indices, nearly all of them), loads, stores and loops count nothing, and of two
+branches the shorter one counts, so a kernel never computes less.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def operations(function: tirx.PrimFunc) -> int | None:
     """The operations of one call; None where a loop's steps are not known (symbolic sizes, or data)."""
     try:
         return _of_statement(function.body)
-    except _Unknown:
+    except (_Unknown, RecursionError):  # an expression deeper than Python's stack: a figure must not fail a graph
         return None
 
 
@@ -41,8 +42,7 @@ def _of_statement(node: Any) -> int:
     if isinstance(node, s_tir.SBlockRealize):
         return _of_statement(node.block.body)
     if isinstance(node, tirx.IfThenElse):
-        other = 0 if node.else_case is None else _of_statement(node.else_case)
-        return max(_of_statement(node.then_case), other)
+        return 0 if node.else_case is None else min(map(_of_statement, (node.then_case, node.else_case)))
     if isinstance(node, tirx.While):
         raise _Unknown
     if hasattr(node, "body"):  # allocations and attributes
@@ -56,20 +56,37 @@ def _of_value(value: Any) -> int:
         return 0
     if isinstance(value, ir.Call):
         name = getattr(value.op, "name", "")
+        if name == "prim.if_then_else":  # one of them is computed, and the test is of indices
+            return min(map(_of_value, value.args[1:]))
         own = intrinsics.instructions(name) or _width(value)
         return own + sum(_of_value(a) for a in value.args if isinstance(a, ir.Expr))
     if isinstance(value, tirx.Select):
         return _width(value) + sum(map(_of_value, (value.condition, value.true_value, value.false_value)))
-    if isinstance(value, tirx.Mul) and isinstance(value.b, tirx.FloatImm) and float(value.b) == -1.0:
-        return _of_value(value.a)  # half of a difference: see subtraction.py
-    if isinstance(value, _ARITHMETIC):
-        return _width(value.a) + _of_value(value.a) + _of_value(value.b)
-    if hasattr(value, "value") and isinstance(value.value, ir.Expr):  # casts and broadcasts
-        return _of_value(value.value)
-    return 0
+    below = sum(_of_value(part) for part in _parts(value))
+    if not isinstance(value, _ARITHMETIC) or _is_fused(value):
+        return below
+    return below + _width(value.a)
+
+
+def _parts(value: Any) -> list[Any]:
+    """The operands of an operation, a cast or a broadcast."""
+    parts = [getattr(value, name) for name in ("a", "b", "value", "body") if hasattr(value, name)]
+    return [part for part in parts if isinstance(part, ir.Expr)]
+
+
+def _is_fused(value: Any) -> bool:
+    """Whether an operation is one instruction with a product below it, or is no instruction at all."""
+    if isinstance(value, tirx.Mul):
+        return _is_sign(value)
+    return isinstance(value, tirx.Add) and any(isinstance(t, tirx.Mul) and not _is_sign(t) for t in (value.a, value.b))
+
+
+def _is_sign(product: Any) -> bool:
+    """Half of a difference: see subtraction.py."""
+    return isinstance(product.b, tirx.FloatImm) and float(product.b) == -1.0
 
 
 def _width(value: Any) -> int:
-    """Operations of one instruction on an element of this value's dtype."""
-    dtype = str(value.ty.dtype) if hasattr(value.ty, "dtype") else ""
-    return 2 if dtype.startswith(("float64", "int64", "uint64")) else 1
+    """Operations of one instruction on an element of this value's dtype; integers are indices, nearly all of them."""
+    dtype, _, lanes = (str(value.ty.dtype) if hasattr(value.ty, "dtype") else "").partition("x")
+    return (2 if dtype == "float64" else int(dtype.startswith(("float", "bfloat")))) * int(lanes or 1)

@@ -49,7 +49,7 @@ class _Group:
 
     def takes(self, number: int, call: relax.Call, known_from: Callable[[Any], int]) -> bool:
         """Whether the call in binding `number` may join, and gains by it: it reads a tensor that the group has."""
-        if number - self.place > NEAR and _is_large(call.ty_args[0]):
+        if number - self.first > NEAR and _is_large(call.ty_args[0]):
             return False
         if not structural_equal(self.shape, call.ty_args[0].shape.values):
             return False

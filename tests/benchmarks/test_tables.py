@@ -66,7 +66,7 @@ def test_the_profile_is_shown() -> None:
     assert cells(text, "0: addmm")[-4:] == ["400.0", "2%", "67%", "-"]
     assert cells(text, "1: fused_tanh")[-4:] == ["-", "90%", "-", "memory"]
     assert "memory-bound (100% of that time): 90% of the copy's bandwidth" in text
-    assert "Memory-bound kernels of all 1 models run at 90%" in text
+    assert "Memory-bound kernels of 1 of 1 models run at 90%" in text
     assert "90% of the copy's bandwidth" in text
     assert cells(text, "**geometric mean**")[-1] == "0.78 (0.78)"
 

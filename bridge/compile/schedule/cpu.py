@@ -527,7 +527,7 @@ def _same_elements(sch: s_tir.Schedule) -> int:
         around = loops[:-1]
         if sizes is None:
             _vectorize(sch, block, loops)  # by row: the vectors and the rest of a symbolic row are two loops
-        elif sizes[-1] % LANES == 0 or (total and total % LANES == 0 and not divided):
+        elif total and (sizes[-1] % LANES == 0 or (total % LANES == 0 and not divided)):
             if sizes[-1] % LANES:
                 around, loops = [], [sch.fuse(*loops) if rank > 1 else loops[0]]
             outer, lanes = sch.split(loops[-1], [None, LANES])

@@ -1,7 +1,7 @@
 """Many small tensors that a forward graph saves for its backward, handed over as few.
 
 Note [Packs]
-Each saved tensor passes from the machine to PyTorch, through autograd's saved tensors and back into the machine: 8 us
+Each saved tensor passes from the machine to PyTorch, through autograd's saved tensors and back into the machine: 7 us
 in all. The cells of a recurrent layer save hundreds, of a few kilobytes each. The forward graph copies such tensors of
 one shape into a pack, and the backward graph takes it apart again (`unbind`, which the runtime makes views of). A pack
 is made as soon as its parts are there, so that only those of one pack are held twice.

@@ -78,16 +78,19 @@ def group_siblings(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
         known: dict[Any, bool] = {}
         views: dict[Any, bool] = {}
 
-        def joins(binding: Any) -> bool:
+        def is_call(binding: Any) -> bool:
+            """Whether a binding is of a kind that may be part of a group, whatever its kernel does."""
             call = binding.value
             if not (isinstance(call, relax.Call) and call.op == ir.Op.get("relax.call_tir")):
                 return False
             result, given = call.ty_args[0], call.args[1].fields
             if not isinstance(result, relax.TensorType) or not len(result.shape.values):
                 return False
-            if not all(isinstance(a, relax.Var) and isinstance(a.ty, relax.TensorType) for a in given):
-                return False
-            kernel = call.args[0]
+            return all(isinstance(a, relax.Var) and isinstance(a.ty, relax.TensorType) for a in given)
+
+        def joins(binding: Any) -> bool:
+            """Whether its kernel may: asked where it has a partner, since looking into a kernel takes milliseconds."""
+            kernel = binding.value.args[0]
             if kernel not in known:
                 function = module[kernel]
                 is_alone = int((function.attrs or {}).get("op_pattern", 0)) == OPAQUE
@@ -99,7 +102,7 @@ def group_siblings(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
         builder = relax.BlockBuilder(module)
         blocks = []
         for block in main.body.blocks:
-            groups = _groups(block.bindings, joins) if isinstance(block, relax.DataflowBlock) else []
+            groups = _groups(block.bindings, is_call, joins) if isinstance(block, relax.DataflowBlock) else []
             blocks.append(relax.DataflowBlock(_together(builder, block.bindings, groups)) if groups else block)
         body = relax.SeqExpr(blocks, main.body.body)
         builder.update_func(
@@ -110,7 +113,7 @@ def group_siblings(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
     return apply
 
 
-def _groups(bindings: Sequence[Any], joins: Callable[[Any], bool]) -> list[_Group]:
+def _groups(bindings: Sequence[Any], is_call: Callable[[Any], bool], joins: Callable[[Any], bool]) -> list[_Group]:
     """The groups of two calls or more, each in a place where all that it reads is there and nobody waits for it."""
     groups: list[_Group] = []
     group_of: dict[Any, _Group] = {}
@@ -122,9 +125,10 @@ def _groups(bindings: Sequence[Any], joins: Callable[[Any], bool]) -> list[_Grou
     for number, binding in enumerate(bindings):
         own = None
         read = _variables(binding.value)
-        if joins(binding):
+        if is_call(binding):
             call = binding.value
-            own = next((g for g in _near(groups, number) if g.takes(number, call, known_from)), None)
+            fitting = (g for g in _near(groups, number) if g.takes(number, call, known_from))
+            own = next((g for g in fitting if joins(binding) and joins(g.members[0])), None)
             if own is None:
                 own = _Group(number, call.ty_args[0].shape.values, number)
                 groups.append(own)

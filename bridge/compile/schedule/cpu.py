@@ -28,6 +28,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_ffi.structural import structural_equal
 
 from ...importer.compute import intrinsic
+from .places import tests_places
 
 #: Elements of a vector loop; LLVM splits or joins them for the registers that there are.
 LANES = 16
@@ -135,11 +136,12 @@ def _lanes(sch: s_tir.Schedule, loop: Loop, lanes: int) -> tuple[Loop, Loop]:
 def _lanes_for(sch: s_tir.Schedule, block: Block, loop: Loop) -> int | None:
     """How many lanes a block's innermost loop gets; None where vectors do not pay.
 
-    LoopPartition takes the tests in an element's expression for tests of the loop's end, and ends the process at some.
+    LoopPartition takes the tests in an element's expression for tests of the loop's end: it ends the process at some
+    branches, and where an element tests its own place (a mask made of positions) its loops write beyond the tensor.
     """
     extent = _extent(sch, loop)
     if extent is None:
-        return None if _calls(sch, block, _BRANCH) else LANES
+        return None if _calls(sch, block, _BRANCH) or tests_places(sch.get(block)) else LANES
     return next((n for n in (LANES, LANES // 2) if extent and extent % n == 0), None)
 
 
@@ -579,7 +581,7 @@ def _symbolic(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
     """Loops of which some are symbolic: fusing those would cost a division an element."""
     *outer, last = loops
     step, extent = _column_step(sch, block), _extent(sch, last)
-    if step and (not _calls(sch, block, _BRANCH) if extent is None else extent % step == 0):
+    if step and (_lanes_for(sch, block, last) is not None if extent is None else extent % step == 0):
         sch.unroll(_lanes(sch, last, step)[1])
     elif not step and (lanes := _lanes_for(sch, block, last)) is not None:
         sch.vectorize(_lanes(sch, last, lanes)[1])

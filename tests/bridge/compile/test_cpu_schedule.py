@@ -212,6 +212,24 @@ def test_symbolic_columns_that_test_their_place_have_no_lanes() -> None:
     assert "pragma_loop_partition_hint" not in _text(kernel)
 
 
+def test_symbolic_masks_of_positions_stay_within_their_tensor() -> None:
+    """LoopPartition takes `column > row` for the end of the loop: with vectors the kernel wrote beyond its output."""
+
+    def mask(x: te.Tensor) -> te.Tensor:
+        above = tirx.const(1.0, "float32")
+        return te.compute(x.shape, lambda i, j: tirx.Select(j - i > 0, x[i, j], above), name="mask")
+
+    def ordinary(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda i, j: tirx.Select(x[i, j] > x[i, 0], x[i, j], x[i, 0]), name="largest")
+
+    inputs = [torch.randn(n, n) for n in (128, 37, 100)]
+    found, kernel = build_symbolic(mask, ["n", "n"], inputs)
+    assert "pragma_loop_partition_hint" not in str(kernel)
+    for x, y in zip(inputs, found, strict=True):
+        torch.testing.assert_close(y, torch.where(torch.ones_like(x).triu(1) > 0, x, 1.0))
+    assert "pragma_loop_partition_hint" in str(build_symbolic(ordinary, ["n", "n"], inputs)[1])
+
+
 def test_rows_of_a_batch_of_one_share_one_loop() -> None:
     """Their readers index the batch by zero, as every broadcast dim."""
     x = torch.randn(1, 32, 64)

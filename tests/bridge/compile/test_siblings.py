@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
+from relaxgrad.bridge.compile import siblings
 from relaxgrad.bridge.compile.siblings import LARGE
 
 OPTIONS = {"cache": "off", "compile_in": "here"}
@@ -75,6 +77,30 @@ def test_large_results_are_not_made_long_before_they_are_read() -> None:
     w = torch.randn(8, 8) / 8
     assert kernels_of(f, torch.randn(16, 8), w) <= 4
     assert kernels_of(f, torch.randn(LARGE // 32 + 1, 8), w) >= 8
+
+
+def test_large_inputs_do_not_wait_for_a_long_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each product is read once; in one kernel all of them would be alive at once."""
+    groups: list[int] = []
+    own = siblings._groups
+
+    def counted(*args: Any) -> Any:
+        found = own(*args)
+        groups.extend(len(group.members) for group in found)
+        return found
+
+    monkeypatch.setattr(siblings, "_groups", counted)
+
+    def f(x: torch.Tensor, a: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(x * ((a + k) @ w) for k in range(10))
+
+    w = torch.randn(8, 8) / 8
+    kernels_of(f, torch.randn(16, 8), torch.randn(16, 8), w)
+    assert max(groups) == 10
+    groups.clear()
+    large = LARGE // 32 + 1
+    kernels_of(f, torch.randn(large, 8), torch.randn(large, 8), w)
+    assert max(groups, default=0) <= 2
 
 
 def test_a_reshape_shares_memory_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

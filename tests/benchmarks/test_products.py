@@ -38,7 +38,8 @@ def test_products_of_other_dtypes_are_left_out() -> None:
 def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {Product(8, 8, 8, False, False): (3e-6, 2e-6), Product(64, 64, 64, True, True): (10e-6, 20e-6)}
     monkeypatch.setattr(products, "seconds", times.__getitem__)
-    text = products.report(Counter({list(times)[0]: 2, list(times)[1]: 4}))
+    small, large = times
+    text = products.report(Counter({small: 2, large: 4}))
     assert text.splitlines()[2].startswith("| 64 x 64ᵀ by 64 x 64ᵀ |")  # most of the time
     assert "saves" not in text
     assert "would save 4.3%" in text  # 2 us of 46

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import ir, relax, tirx
 from tvm.relax.op.base import call_tir
 from tvm_ffi.structural import structural_equal
@@ -124,7 +123,6 @@ def _groups(bindings: Sequence[Any], is_call: Callable[[Any], bool], joins: Call
 
     for number, binding in enumerate(bindings):
         own = None
-        read = _variables(binding.value)
         if is_call(binding):
             call = binding.value
             fitting = (g for g in _near(groups, number) if g.takes(number, call, known_from))
@@ -132,7 +130,7 @@ def _groups(bindings: Sequence[Any], is_call: Callable[[Any], bool], joins: Call
             if own is None:
                 own = _Group(number, call.ty_args[0].shape.values, number)
                 groups.append(own)
-        for var in read:
+        for var in relax.analysis.all_vars(binding.value):
             if var in group_of and group_of[var] is not own:
                 group_of[var].is_read = True
         if own is not None:
@@ -152,7 +150,7 @@ def _together(builder: relax.BlockBuilder, bindings: Sequence[Any], groups: Sequ
     grouped = {member.var for group in groups for member in group.members}
     readers: dict[Any, int] = {}
     for binding in bindings:
-        for var in _variables(binding.value):
+        for var in set(relax.analysis.all_vars(binding.value)):
             readers[var] = readers.get(var, 0) + 1
     found: list[Any] = []
     at = {group.place: group for group in groups}
@@ -201,13 +199,6 @@ def _one_call(builder: relax.BlockBuilder, group: _Group, readers: dict[Any, int
         relax.VarBinding(whole, call),
         *(relax.VarBinding(var, part) for var, part in zip(wanted, parts, strict=True)),
     ]
-
-
-def _variables(value: Any) -> set[Any]:
-    """The variables of the graph that a binding's value reads."""
-    found: set[Any] = set()
-    tvm_ffi.structural_walk(value, (relax.Var, found.add))
-    return found
 
 
 def _is_large(type: relax.TensorType) -> bool:

@@ -15,7 +15,7 @@ import torch.fx
 from . import logs, records, torch_api
 from .capture import describe
 from .errors import UnsupportedOps, UserError
-from .kinds import Kernel, Reason, ReasonKind
+from .kinds import Reason, ReasonKind
 from .options import DEFAULTS, BackendOptions
 from .records import is_symbolic, of_every_op, publish, record_in_aten, record_of
 from .schemas import CapturedGraph, GraphKind
@@ -23,6 +23,7 @@ from .threads import settle_pools
 
 if TYPE_CHECKING:
     from .compile.cache_key import Key
+    from .compile.pipeline import Code
     from .importer.translate import Options
     from .importer.translation import NodeReport, Translation
     from .runtime.compiled import Compiled
@@ -251,21 +252,21 @@ def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
     translated = time.perf_counter()
     asked, sound = torch_api.guards_of(captured.module) != guards, True
     try:
-        executable, kernels = compile_module(translation.module, target)
+        code = compile_module(translation.module, target)
     except Exception:
         if options.on_compile_error == "raise":
             raise
         sound = False
-        translation, executable, kernels = _without_culprits(captured, translation, target, how)
-    compiled = Compiled(None, translation.plan, translation.nodes, kernels)
+        translation, code = _without_culprits(captured, translation, target, how)
+    compiled = Compiled(None, translation.plan.in_place(code.written), translation.nodes, code.kernels)
     seconds = {"translate": translated - start, "compile": time.perf_counter() - translated}
-    return _Built(executable, compiled, seconds, asked, sound)
+    return _Built(code.executable, compiled, seconds, asked, sound)
 
 
 def _without_culprits(
     captured: CapturedGraph, failed: Translation, target: Any, how: Options
-) -> tuple[Translation, Any, dict[str, Kernel]]:
-    """(translation, executable, kernels) of a graph that TVM failed to compile: first without the nodes whose kernel
+) -> tuple[Translation, Code]:
+    """(translation, its code) of a graph that TVM failed to compile: first without the nodes whose kernel
     fails alone, then without fusion. Raises what TVM raises in the end."""
     from .compile.blame import culprits, unfused
     from .compile.pipeline import compile_module
@@ -274,8 +275,8 @@ def _without_culprits(
     if nodes := culprits(failed, lambda module: compile_module(module, target)):
         failed = translate(captured, replace(how, not_native=nodes))
         with contextlib.suppress(Exception):  # fusion may fail as well
-            return failed, *compile_module(failed.module, target)
-    return failed, *compile_module(unfused(failed.module), target)
+            return failed, compile_module(failed.module, target)
+    return failed, compile_module(unfused(failed.module), target)
 
 
 def _in_aten(captured: CapturedGraph, reason: Reason, options: BackendOptions) -> Runnable:

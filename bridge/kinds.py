@@ -44,6 +44,7 @@ class Kernel:
 
     kind: Kind  # native or library
     operations: int | None = None  # of a native one's call, as compile/operations.py counts them; None: not known
+    overwrites: tuple[int, ...] = ()  # numbers of the arguments whose memory takes a result
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ _CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
         translation.CallingPlan, translation.CallSite, translation.FromConstant, translation.FromFunction,
-        translation.FromInput, translation.FromScalar, translation.Mutation, translation.NodeReport,
-        translation.OpaqueParam, translation.ScalarParam, translation.ScalarRef, translation.SiteResult,
-        translation.Strided, translation.SymbolSource, translation.TensorArg, translation.TensorParam,
-        Kernel, Kind, Reason, ReasonKind,
+        translation.FromInput, translation.FromScalar, translation.InPlace, translation.Mutation,
+        translation.NodeReport, translation.OpaqueParam, translation.ScalarParam, translation.ScalarRef,
+        translation.SiteResult, translation.Strided, translation.SymbolSource, translation.TensorArg,
+        translation.TensorParam, Kernel, Kind, Reason, ReasonKind,
     )
 }  # fmt: skip
 

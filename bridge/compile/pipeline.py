@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 import tvm_ffi
@@ -14,6 +14,7 @@ from ..importer.kernel import LIBRARY_CALL
 from ..kinds import Kernel, Kind
 from ..runtime.machine import RELEASE
 from . import intrinsics, lowering
+from .in_place import OVERWRITES, WRITTEN, write_in_place
 from .operations import operations
 from .schedule import is_element_wise, schedule_kernels
 from .selects import keep_selects
@@ -37,6 +38,7 @@ def passes(target: tvm.target.Target) -> list[Any]:
         rx.DeadCodeElimination(["main"]),
         add_release(),
         schedule_kernels(target),
+        write_in_place(),
         assume_element_alignment(),
         *([keep_selects(), intrinsics.link()] if target.kind.name == "llvm" else []),
         # A reshape of a whole tensor shares its memory.
@@ -73,11 +75,16 @@ def run_passes(
     return module
 
 
-def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any, dict[str, Kernel]]:
-    """Compiles `main` for `target`: (relax executable, its kernels by name). Raises what TVM raises.
+class Code(NamedTuple):
+    """A compiled module."""
 
-    A kernel is native (TVM generated it) or library (all that it does is to call one).
-    """
+    executable: Any  # Relax's
+    kernels: dict[str, Kernel]  # by name; native (TVM generated it) or library (all that it does is to call one)
+    written: dict[int, int]  # results that are none any more -> the argument that has the value: see in_place.py
+
+
+def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> Code:
+    """Compiles `main` for `target`. Raises what TVM raises."""
     with intrinsics.in_use(), target:
         module = run_passes(module, target)
         kernels = {
@@ -85,14 +92,16 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> tuple[Any
             for var, function in module.functions.items()
             if isinstance(function, tirx.PrimFunc)
         }
+        written = {int(result): int(param) for result, param in (module["main"].attrs or {}).get(WRITTEN, ())}
         executable = relax.build(module, target, relax_pipeline=None, tir_pipeline=lowering.NAME)
-    return executable, kernels
+    return Code(executable, kernels, written)
 
 
 def _kernel(function: tirx.PrimFunc) -> Kernel:
-    if LIBRARY_CALL in (function.attrs or {}):
+    attrs = function.attrs or {}
+    if LIBRARY_CALL in attrs:
         return Kernel(Kind.LIBRARY)
-    return Kernel(Kind.NATIVE, operations(function))
+    return Kernel(Kind.NATIVE, operations(function), tuple(int(number) for number in attrs.get(OVERWRITES, ())))
 
 
 @tvm.transform.module_pass(opt_level=0, name="AddRelease")

@@ -14,7 +14,7 @@ from tvm import relax
 from .. import torch_api
 from .compute.layout import permute
 from .constants import attribute
-from .translation import OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
+from .translation import OpaqueParam, Param, ScalarParam, Strided, SymbolSource, TensorParam
 from .types import DTYPES, Dim, dense_order, inverse, is_empty, is_typed
 from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
 
@@ -133,6 +133,13 @@ class Inputs:
                     var = relax.Var(f"{arg.name}_value", relax.TensorType([], "float64"))
                     self._floats[expr] = var
                     self.params.append((ScalarParam(self._ctx.scalar(expr)), var))
+
+    def layout(self, index: int) -> Strided | None:
+        """Sizes and strides of an input (or constant); None where some are symbolic."""
+        fake = self._fakes[index]
+        if not isinstance(fake, torch.Tensor) or torch_api.has_symbols(fake):
+            return None
+        return Strided(tuple(fake.shape), tuple(fake.stride()))
 
     def without_unread(self, module: tvm.IRModule) -> tuple[tvm.IRModule, list[Param]]:
         """The module without the parameters that nothing reads (inputs that are only returned), and those that stay.

@@ -21,6 +21,8 @@ from .types import Symbols
 OPAQUE = 8
 #: Attribute of a kernel that calls a library and computes nothing itself.
 LIBRARY_CALL = "relaxgrad.library_call"
+#: Attribute of `main`: pairs (number of a result, number of the parameter of which it is the new value).
+NEW_VALUES = "relaxgrad.new_values"
 
 
 def kernel_call(

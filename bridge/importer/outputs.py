@@ -8,6 +8,8 @@ forward graph saves for its backward is the value from before: `y = (buffer * 2)
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -19,7 +21,18 @@ from .. import torch_api
 from ..kinds import Kind, ReasonKind
 from ..schemas import OutputRole
 from .compute.layout import identity, permute
-from .translation import FromConstant, FromFunction, FromInput, FromScalar, Mutation, OutputPlan, ScalarRef, Strided
+from .translation import (
+    FromConstant,
+    FromFunction,
+    FromInput,
+    FromScalar,
+    Mutation,
+    OutputPlan,
+    Param,
+    ScalarRef,
+    Strided,
+    TensorParam,
+)
 from .types import dense_order
 from .values import OpaqueValue, SymbolicNumber, TensorValue
 
@@ -65,6 +78,35 @@ class Outputs:
         if self._ctx.sites.last_ordered is not None:
             self._result(self._ctx.sites.last_ordered)
         return plans, mutations
+
+    def new_values(
+        self,
+        main: relax.Function,
+        params: Sequence[Param],
+        outputs: Sequence[OutputPlan],
+        mutations: Sequence[Mutation],
+    ) -> list[list[int]]:
+        """[number of a result, number of a parameter] where the result is nothing but the parameter's new value."""
+        first = len(main.params) - len(params)
+        given = {p.index: (first + number, p) for number, p in enumerate(params) if isinstance(p, TensorParam)}
+        plans = [*outputs, *(mutation.source for mutation in mutations)]
+        uses = Counter(plan.index for plan in plans if isinstance(plan, FromFunction))
+        found = []
+        for mutation in mutations:
+            source, (number, param) = mutation.source, given.get(mutation.index, (0, None))
+            if not isinstance(source, FromFunction) or source.opaque or source.relayout or param is None:
+                continue
+            if uses[source.index] == 1 and self._in_order(source.view, param):
+                found.append([source.index, number])
+        return found
+
+    def _in_order(self, view: Strided | None, param: TensorParam) -> bool:
+        """Whether the dims of a result, seen through `view`, lie in memory as those of the parameter do."""
+        if param.order is None or param.empty:
+            return False
+        if view is None:
+            return param.order == tuple(range(len(param.order)))
+        return view == self._ctx.inputs.layout(param.index)
 
     def _result(self, var: relax.Expr) -> int:
         if var not in self._numbers:

@@ -43,7 +43,7 @@ from ..schemas import CapturedGraph, GraphKind, OutputRole
 from . import views
 from .compute import layout
 from .inputs import Inputs
-from .kernel import kernel_call
+from .kernel import NEW_VALUES, kernel_call
 from .outputs import Outputs
 from .products import SumOfProducts, convert_sum, sums_of_products
 from .registry import Converter, Refusal, registry
@@ -138,6 +138,8 @@ class Translator:
         # See Note [Results own their memory].
         compiled = relax.transform.CanonicalizeBindings()(self.builder.get())
         compiled, kept = self.inputs.without_unread(compiled)
+        if pairs := self.outputs.new_values(compiled["main"], kept, outputs, mutations):
+            compiled["main"] = compiled["main"].with_attr(NEW_VALUES, pairs)
         return Translation(
             module=compiled,
             plan=CallingPlan(

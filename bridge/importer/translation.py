@@ -8,8 +8,8 @@ A plan is plain data: it can be stored, and a process that loads one needs neith
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -119,11 +119,18 @@ OutputPlan = FromConstant | FromScalar | FromInput | FromFunction
 
 
 @dataclass(frozen=True)
+class InPlace:
+    """What the function itself has written into the memory of its argument number `argument`."""
+
+    argument: int
+
+
+@dataclass(frozen=True)
 class Mutation:
-    """The new value of graph input `index`, written in place after the function has run."""
+    """The new value of graph input `index`, in the input's memory once the function has run."""
 
     index: int
-    source: OutputPlan
+    source: OutputPlan | InPlace
 
 
 # ---- calls into ATen ----
@@ -186,6 +193,26 @@ class CallingPlan:
     outputs: list[OutputPlan]
     result_count: int  # results of `main`
     sites: list[CallSite]
+
+    def in_place(self, writes: Mapping[int, int]) -> CallingPlan:
+        """The plan where results (number -> argument that has its memory) are written in place, and are none any more.
+
+        Such a result is the source of one mutation and of nothing else.
+        """
+        left = [number for number in range(self.result_count) if number not in writes]
+        numbers = {number: new for new, number in enumerate(left)}
+
+        def moved(plan: Any) -> Any:
+            if not isinstance(plan, FromFunction):
+                return plan
+            return InPlace(writes[plan.index]) if plan.index in writes else replace(plan, index=numbers[plan.index])
+
+        return replace(
+            self,
+            mutations=[replace(mutation, source=moved(mutation.source)) for mutation in self.mutations],
+            outputs=[moved(output) for output in self.outputs],
+            result_count=len(left),
+        )
 
 
 @dataclass

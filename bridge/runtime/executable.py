@@ -18,7 +18,7 @@ import torch
 import tvm_ffi
 
 from ..importer import drawing
-from ..importer.translation import CallingPlan, OpaqueParam, Param, ScalarParam, SymbolSource
+from ..importer.translation import CallingPlan, InPlace, OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
 from ..schemas import GraphRecord
 from .compiled import Compiled
 from .heap import settle_heap
@@ -57,7 +57,11 @@ class Executable:
         self._evaluate = _evaluator(plan)
         whole = plan.input_count + plan.constant_count
         self._feeds = [_feed(param, whole) for param in plan.params]
-        self._writes = [(m.index, output_reader(m.source)) for m in plan.mutations]
+        symbols = len(self._integer_positions)
+        self._orders = {symbols + k: p.order for k, p in enumerate(plan.params) if isinstance(p, TensorParam)}
+        sources = [(m.index, m.source) for m in plan.mutations]
+        self._writes = [(i, output_reader(source)) for i, source in sources if not isinstance(source, InPlace)]
+        self._in_place = [(i, source.argument) for i, source in sources if isinstance(source, InPlace)]
         self._outputs = [output_reader(output) for output in plan.outputs]
         self._result_numbers = range(plan.result_count)
         settle_heap()
@@ -88,12 +92,32 @@ class Executable:
         for feed in self._feeds:
             call_args.append(feed(inputs, scalars, record))
         results = self._run(call_args, scalars)
+        if self._in_place:
+            self._written(inputs, call_args)
         del call_args
         record.runs += 1
         for index, read_value in self._writes:
             with torch.no_grad():
                 inputs[index].copy_(read_value(inputs, results, scalars))
         return [read(inputs, results, scalars) for read in self._outputs]
+
+    def _written(self, inputs: list[Any], call_args: list[Any]) -> None:
+        """Tells autograd of the inputs that the function wrote in place, as it learns of a `copy_`.
+
+        An input that could not enter the function as it lay in memory is copied from what entered instead; for one that
+        may not be written (a tensor of inference mode, outside of it) the copy raises what it raises in eager.
+        """
+        written = []
+        inferring = torch.is_inference_mode_enabled()
+        for index, argument in self._in_place:
+            target, given = inputs[index], call_args[argument]
+            is_written = given is target or given.data_ptr() == target.data_ptr()
+            if is_written and (inferring or not target.is_inference()):
+                written.append(target)
+            else:
+                with torch.no_grad():
+                    target.permute(self._orders[argument]).copy_(given)
+        torch.autograd.graph.increment_version(written)
 
     def _run(self, call_args: list[Any], scalars: tuple[Any, ...]) -> list[Any]:
         frame = Frame(self._sites, scalars)
@@ -137,7 +161,7 @@ def _feed(param: Param, whole: int) -> Callable[[list[Any], Scalars, GraphRecord
     order, empty = memory_order(param.order), param.empty
 
     def feed(inputs: list[Any], scalars: Scalars, record: GraphRecord) -> torch.Tensor:
-        tensor = inputs[index]
+        tensor: torch.Tensor = inputs[index]
         prepared = for_vm(tensor, order)
         if prepared is not tensor and not empty and prepared.data_ptr() != tensor.data_ptr():
             record.copies += 1

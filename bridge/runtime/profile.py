@@ -24,7 +24,7 @@ class KernelTime:
     kind: Kind
     calls: int = 0
     seconds: float = 0.0
-    bytes: int = 0  # of arguments and results, each once; see flops.py
+    bytes: int = 0  # of arguments and results, each once, what is written in place twice; see flops.py
     flops: int = 0  # of matrix products, convolutions and attention; 0 where the shapes do not tell
     operations: int | None = None  # of a native kernel, see compile/operations.py; None where they are not known
 
@@ -79,11 +79,12 @@ class _Recorder:
             size = bytes_of(tensors) + bytes_of(returned)
             flops = self._flops_of_site(int(args[0]), tensors)
         elif name in self._kernels:
-            kind, size = self._kernels[name].kind, bytes_of(args)
+            kernel = self._kernels[name]
+            kind, size = kernel.kind, bytes_of(args) + bytes_of([args[number] for number in kernel.overwrites])
             if kind is Kind.LIBRARY:
                 flops = product_flops([a.shape for a in args if hasattr(a, "shape")])
             else:
-                operations = self._kernels[name].operations
+                operations = kernel.operations
         else:
             return 0
         entry = self.times.get(name)

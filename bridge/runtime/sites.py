@@ -74,8 +74,15 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided(tensor.shape, tuple(reversed(strides)))
 
 
+#: Whether a tensor that requires gradients crosses to TVM as it is; `detach` takes as long as the crossing.
+_TAKES_LEAVES = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+
+
 def for_vm(tensor: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
     """A tensor as the machine takes it: dims in memory order (None: as they are), contiguous, in memory of its own."""
+    is_plain = tensor.is_contiguous() and not tensor.is_neg() and not tensor._is_zerotensor()
+    if is_plain and order is None and _TAKES_LEAVES and tensor.numel():
+        return tensor
     if tensor.requires_grad:
         tensor = tensor.detach()
     if order is not None:

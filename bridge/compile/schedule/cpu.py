@@ -28,6 +28,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_ffi.structural import structural_equal
 
 from ...importer.compute import intrinsic
+from .one_loop import under_one_loop
 from .places import tests_places
 
 #: Elements of a vector loop; LLVM splits or joins them for the registers that there are.
@@ -65,7 +66,7 @@ def schedule(sch: s_tir.Schedule) -> s_tir.Schedule:
     inlined = sch.copy()
     _inline(inlined, keep_expensive=True)
     if depth := _rows(inlined) or _same_elements(inlined):
-        return _under_one_loop(inlined, depth)
+        return under_one_loop(inlined, depth)
     _inline(sch, keep_expensive=False)
     _give_loops(sch)
     for block in _blocks(sch):
@@ -99,6 +100,17 @@ def _has_root(sch: s_tir.Schedule) -> bool:
 
 def _blocks(sch: s_tir.Schedule) -> list[Block]:
     return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def _with_loops(sch: s_tir.Schedule) -> list[Block]:
+    """The blocks without those of one number that can come before them all."""
+    found: list[Block] = []
+    for block in _blocks(sch):
+        written = [sch.get(other).writes[0].source for other in found if not _is_opaque(sch, other)]
+        waits = any(load.source.same_as(w) for load in _loads(sch, block) for w in written)
+        if _is_opaque(sch, block) or waits or _is_reduction(sch, block) or sch.get_loops(block):
+            found.append(block)
+    return found
 
 
 def _is_opaque(sch: s_tir.Schedule, block: Block) -> bool:
@@ -167,7 +179,7 @@ def _inline(sch: s_tir.Schedule, *, keep_expensive: bool) -> None:
     for block in _blocks(sch):
         if _is_opaque(sch, block) or _is_reduction(sch, block):
             continue
-        if keep_expensive and _calls(sch, block, _EXPENSIVE) and len(sch.get_consumers(block)) > 1:
+        if keep_expensive and _calls(sch, block, _EXPENSIVE) and _is_repeated(sch, block):
             continue
         loads = _loads(sch, block)
         if len(loads) >= REPEATED_LOADS and len(_reads_of(sch, block)) > 1:
@@ -177,6 +189,12 @@ def _inline(sch: s_tir.Schedule, *, keep_expensive: bool) -> None:
         # Refused where the block writes an output or its reader cannot take it.
         with contextlib.suppress(ScheduleError):
             sch.compute_inline(block)
+
+
+def _is_repeated(sch: s_tir.Schedule, block: Block) -> bool:
+    """Whether inlining a block computes its elements more than once: it has two readers, or is one number for many."""
+    readers = sch.get_consumers(block)
+    return len(readers) > 1 or (not sch.get_loops(block) and any(sch.get_loops(reader) for reader in readers))
 
 
 def _loads(sch: s_tir.Schedule, block: Block) -> list[ir.TensorLoad]:
@@ -234,7 +252,7 @@ def _rows(sch: s_tir.Schedule) -> int:
 
     Returns how many loops those are; 0 (and `sch` spoilt) where the kernel is none.
     """
-    blocks = _blocks(sch)
+    blocks = _with_loops(sch)
     if not blocks or any(_is_opaque(sch, b) for b in blocks) or not _is_reduction(sch, blocks[0]):
         return 0
     rows = _row_loops(sch, blocks)
@@ -289,35 +307,6 @@ def _each_along_rows(sch: s_tir.Schedule, blocks: list[Block], rows: int) -> int
             if start is not None:
                 sch.decompose_reduction(part, start)
     return depth
-
-
-def _under_one_loop(sch: s_tir.Schedule, depth: int) -> s_tir.Schedule:
-    """One nest of `depth` loops around what the nests of all blocks have below as many loops.
-
-    TVM's own moves (reverse_compute_at) compute which elements of a row a block would need, and lose its predicate.
-    """
-    function = sch.mod["main"]
-    root = function.body.block
-    nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    around: list[Any] = []
-    bodies: list[Any] = []
-    for nest in nests:
-        own: list[Any] = []
-        for _ in range(depth):
-            own.append(nest)
-            nest = nest.body
-        around = around or own
-        same = {ours.loop_var: first.loop_var for ours, first in zip(own, around, strict=True)}
-        bodies.append(tvm_ffi.structural_map(nest, (tirx.Var, lambda var, same=same: same.get(var, var))))
-    body = tirx.stmt_seq(*bodies)
-    for loop in reversed(around):
-        body = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)
-    block = s_tir.SBlock(
-        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, root.alloc_buffers,
-        root.match_buffers, root.annotations,
-    )  # fmt: skip
-    whole = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
-    return s_tir.Schedule(ir.IRModule({"main": function.with_body(whole)}))
 
 
 def _row_loops(sch: s_tir.Schedule, blocks: list[Block]) -> int:
@@ -513,8 +502,8 @@ def _same_elements(sch: s_tir.Schedule) -> int:
 
     Returns how many loops they have in common; 0 (and `sch` spoilt) where the kernel is none.
     """
-    blocks = _blocks(sch)
-    if len(blocks) < 2 or not all(_runs_along(sch, block) for block in blocks):
+    blocks = _with_loops(sch)
+    if len(_blocks(sch)) < 2 or not blocks or not all(_runs_along(sch, block) for block in blocks):
         return 0
     nests = [list(sch.get_loops(block)) for block in blocks]
     extents = [[sch.get(loop).extent for loop in loops] for loops in nests]

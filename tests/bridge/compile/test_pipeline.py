@@ -32,7 +32,7 @@ def test_kernels_take_inputs_of_any_alignment() -> None:
     import tvm
 
     builder, memory = _doubling(1024)
-    executable, kernels = pipeline.compile_module(builder.get(), resolve_target("llvm"))
+    executable, kernels, _ = pipeline.compile_module(builder.get(), resolve_target("llvm"))
     assert [kernel.kind for kernel in kernels.values()] == [Kind.NATIVE]
     view = memory[1:]
     assert view.data_ptr() % 64 != 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import tvm_ffi
 
 from relaxgrad.bridge.importer.translation import FromConstant, FromFunction, FromInput, FromScalar, ScalarRef, Strided
 from relaxgrad.bridge.runtime.plans import Holder, numbers, output_reader, viewer
@@ -59,8 +60,11 @@ def test_tensors_for_the_machine() -> None:
     assert for_vm(permuted, (1, 2, 0)).data_ptr() == x.data_ptr()
     assert for_vm(permuted, (1, 2, 0)).is_contiguous()
     assert for_vm(permuted, None).data_ptr() != x.data_ptr()
-    needs_grad = torch.randn(2, requires_grad=True)
-    assert not for_vm(needs_grad, None).requires_grad
+    needs_grad = torch.randn(2, 3, requires_grad=True)
+    assert not for_vm(needs_grad.t(), None).requires_grad  # a copy that is no part of autograd's graph
+    crossed = tvm_ffi.get_global_func("testing.echo")(for_vm(needs_grad, None))
+    assert crossed.data_ptr() == needs_grad.data_ptr()
+    assert not crossed.requires_grad
     negated = torch._neg_view(x)
     assert not for_vm(negated, None).is_neg()
     torch.testing.assert_close(for_vm(negated, None), -x)

@@ -1,0 +1,42 @@
+"""One nest of loops around the blocks of a kernel, each of which has been scheduled by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+
+def under_one_loop(sch: s_tir.Schedule, depth: int) -> s_tir.Schedule:
+    """One nest of `depth` loops around what the nests of all blocks have below as many loops. Blocks without loops come
+    before it.
+
+    TVM's own moves (reverse_compute_at) compute which elements of a row a block would need, and lose its predicate.
+    """
+    function = sch.mod["main"]
+    root = function.body.block
+    nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    ahead = [nest for nest in nests if not isinstance(nest, tirx.For)]
+    around: list[Any] = []
+    bodies: list[Any] = []
+    for nest in nests:
+        if not isinstance(nest, tirx.For):
+            continue
+        own: list[Any] = []
+        for _ in range(depth):
+            own.append(nest)
+            nest = nest.body
+        around = around or own
+        same = {ours.loop_var: first.loop_var for ours, first in zip(own, around, strict=True)}
+        bodies.append(tvm_ffi.structural_map(nest, (tirx.Var, lambda var, same=same: same.get(var, var))))
+    body = tirx.stmt_seq(*bodies)
+    for loop in reversed(around):
+        body = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)
+    body = tirx.stmt_seq(*ahead, body)
+    block = s_tir.SBlock(
+        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, root.alloc_buffers,
+        root.match_buffers, root.annotations,
+    )  # fmt: skip
+    whole = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
+    return s_tir.Schedule(ir.IRModule({"main": function.with_body(whole)}))

@@ -25,7 +25,7 @@ from typing import Any
 from relaxgrad.bridge.errors import UserError
 
 from .machine import differences
-from .names import DYNAMIC
+from .names import SYMBOLIC
 from .record import SCHEMA, geometric_mean
 
 FLOOR = 0.02  # of a band: two runs of a quiet machine differ by as much where single rounds hardly do
@@ -48,7 +48,7 @@ class Change:
     def gain(self) -> float:
         """How many times as good as then: of symbolic kernels over static ones, whose ratio is a cost, the inverse."""
         assert self.now is not None
-        return self.then / self.now if self.against == DYNAMIC else self.now / self.then
+        return self.then / self.now if self.against in SYMBOLIC else self.now / self.then
 
     @property
     def fell(self) -> bool:
@@ -70,7 +70,7 @@ class Change:
         what = f"{self.model} against {self.against}, malloc {self.malloc}"
         if self.now is None:
             return f"{what}: {self.then:.3f} then, not measured now: {self.reason}"
-        words = ("worse", "better") if self.against == DYNAMIC else ("fell", "rose")
+        words = ("worse", "better") if self.against in SYMBOLIC else ("fell", "rose")
         how = words[0] if self.fell else words[1] if self.rose else "same"
         how = "too noisy to say, repeat on a quiet machine" if self.undecided else how
         return f"{what}: {self.then:.3f} then, {self.now:.3f} now, band {self.band:.1%}: {how}"

@@ -14,11 +14,11 @@ from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import GraphKind, GraphRecord
 
-from .names import BUILT_IN, DYNAMIC, EAGER, INDUCTOR, RELAXGRAD
+from .names import BATCH, BUILT_IN, DYNAMIC, EAGER, INDUCTOR, OWN, RELAXGRAD
 
 
 class Contender:
-    """One way to run a training step. `name`: RELAXGRAD, DYNAMIC, or one that `parse_against` takes.
+    """One way to run a training step. `name`: one of OWN, or one that `parse_against` takes.
 
     `draw_as_eager`: where it has random numbers of its own, as TorchInductor, use eager's.
     """
@@ -45,14 +45,21 @@ class Contender:
             torch_api.load_inductor(self.draw_as_eager)
         x = torch.ones(8, requires_grad=True)
         self.compile(_square_sum)(x).backward()
-        torch_api.dynamo_reset()
+        torch.compiler.reset()
         torch_api.dynamo_clear_counters()
+
+    def mark(self, inputs: Any) -> None:
+        """Marks what is to be symbolic in the inputs (nested) of the first step."""
+        if self.name == BATCH:
+            for leaf in torch_api.tree_leaves(inputs):
+                if isinstance(leaf, torch.Tensor) and leaf.dim():
+                    torch_api.mark_dynamic(leaf, 0)
 
     def compile(self, function: Any) -> Callable[..., Any]:
         """`function` (a module or a function) as this contender runs it."""
         if not self.compiles:
             return function
-        if self.name in (RELAXGRAD, DYNAMIC):
+        if self.name in OWN:
             from relaxgrad.bridge import backend
 
             compiled: Callable[..., Any] = backend.compile(function, dynamic=self.dynamic)
@@ -68,7 +75,7 @@ class Contender:
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """While open, `graphs` gets what relaxgrad compiles."""
-        if self.name not in (RELAXGRAD, DYNAMIC):
+        if self.name not in OWN:
             yield
             return
         from relaxgrad.bridge import backend
@@ -79,7 +86,7 @@ class Contender:
 
     def did_nothing(self) -> str:
         """Why a step that ran is none of relaxgrad's: its forward or its backward had no graph on TVM. Else empty."""
-        if self.name not in (RELAXGRAD, DYNAMIC):
+        if self.name not in OWN:
             return ""
         ran = {g.kind for g in self.graphs if g.runs and (g.calls.get(Kind.NATIVE) or g.calls.get(Kind.LIBRARY))}
         if ran >= {GraphKind.FORWARD, GraphKind.BACKWARD}:
@@ -90,7 +97,7 @@ class Contender:
 
     def backend_seconds(self) -> float | None:
         """For how long compilations of the backend's own kept this process waiting so far; None where nothing tells."""
-        if self.name in (RELAXGRAD, DYNAMIC):
+        if self.name in OWN:
             return sum(graph.waited for graph in self.graphs)
         if self.name == INDUCTOR:
             return torch_api.compile_seconds().get("compile_fx_inner", 0.0)

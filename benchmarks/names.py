@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from relaxgrad.bridge.errors import UserError
 
-RELAXGRAD, DYNAMIC, EAGER, INDUCTOR = "relaxgrad", "relaxgrad-dynamic", "eager", "inductor"
+RELAXGRAD, EAGER, INDUCTOR = "relaxgrad", "eager", "inductor"
+BATCH, DYNAMIC = "relaxgrad-batch", "relaxgrad-dynamic"  # the first size of each input symbolic; every size
+SYMBOLIC = (BATCH, DYNAMIC)
+OWN = (RELAXGRAD, *SYMBOLIC)
 OWN_RANDOM = (INDUCTOR,)  # draw with a generator of their own, unless they are told otherwise
 BUILT_IN = (INDUCTOR, EAGER, "aot_eager")
 
@@ -20,7 +23,7 @@ def parse_against(text: str) -> tuple[str, ...]:
 
 
 def _check(name: str) -> None:
-    if name in (RELAXGRAD, DYNAMIC):
+    if name in OWN:
         raise UserError(
             f"--against {name}: it takes part in any case" + ("" if name == RELAXGRAD else "; use --dynamic")
         )

@@ -35,7 +35,7 @@ from relaxgrad.coverage.train_record import Judgement
 
 from . import probes as inductor_probes
 from .memory import TUNED_MALLOC
-from .names import DYNAMIC, EAGER, INDUCTOR, OWN_RANDOM, RELAXGRAD
+from .names import EAGER, INDUCTOR, OWN_RANDOM, RELAXGRAD, SYMBOLIC
 from .record import ContenderRecord, ModelRecord, Settings, Start, Status, ratio_of, step_of
 
 TURN = 0.05  # seconds that the timed steps of the slowest contender take in one turn, at least
@@ -98,7 +98,7 @@ class _Run:
 
 def contenders_of(settings: Settings) -> list[str]:
     """The contenders in the order in which they take turns."""
-    return [RELAXGRAD, *([DYNAMIC] if settings.dynamic else []), *settings.against]
+    return [RELAXGRAD, *(SYMBOLIC if settings.dynamic else []), *settings.against]
 
 
 def protocol_in_words(settings: Settings) -> str:
@@ -163,7 +163,7 @@ def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
             found = record.contenders[name] = ContenderRecord(name)
             run.say(f"{name}: first step, caches off")
             _cold(run, found, worker, judge)
-            if start_up and name not in (EAGER, DYNAMIC) and found.status is Status.TIMED:
+            if start_up and name not in (EAGER, *SYMBOLIC) and found.status is Status.TIMED:
                 run.say(f"{name}: first step on a warm cache")
                 _warm(run, found, judge)
     return True

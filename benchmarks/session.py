@@ -95,6 +95,7 @@ class _Session:
         seed_everything(self.seed)
         try:
             start = time.perf_counter()
+            self.contender.mark((self.problem.args, self.problem.kwargs))
             self.function = self.contender.compile(self.problem.step_function())
             loss = self.forward_backward()
             seconds = time.perf_counter() - start

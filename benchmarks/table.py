@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .names import DYNAMIC, EAGER, RELAXGRAD
+from .names import BATCH, DYNAMIC, EAGER, RELAXGRAD
 from .record import Status, geometric_mean
 
 KERNELS = 25  # of a profile that are shown
@@ -280,11 +280,12 @@ def _mean_of_cpu(records: Sequence[Mapping[str, Any]], name: str) -> float | Non
 
 def penalty(records: Sequence[Mapping[str, Any]]) -> str:
     """What symbolic sizes cost, by geometric mean; empty where they were not measured."""
-    ratios = [record["ratios"][DYNAMIC]["median"] for record in records if DYNAMIC in record["ratios"]]
-    mean = geometric_mean(ratios)
-    return (
-        "" if mean is None else f"Symbolic sizes take {mean - 1:+.1%} time by geometric mean of {len(ratios)} models."
-    )
+    told = []
+    for name, what in ((BATCH, "A symbolic batch size takes"), (DYNAMIC, "Every size symbolic takes")):
+        ratios = [record["ratios"][name]["median"] for record in records if name in record["ratios"]]
+        if (mean := geometric_mean(ratios)) is not None:
+            told.append(f"{what} {mean - 1:+.1%} time by geometric mean of {len(ratios)} models.")
+    return " ".join(told)
 
 
 def report(records: Sequence[Mapping[str, Any]]) -> str:

@@ -58,10 +58,9 @@ NAMES: dict[str, Name] = {
     "counters": Name("torch._dynamo.utils:counters", "counting graphs and graph breaks"),
     "compile_seconds": Name("torch._dynamo.utils:compilation_time_metrics", "the time inside of TorchInductor"),
     "inductor": Name("torch._inductor.compile_fx", "the time inside of TorchInductor"),
+    "mark_dynamic": Name("torch._dynamo:maybe_mark_dynamic", "a symbolic batch size"),
     "explain": Name("torch._dynamo:explain", "graph breaks with their lines, and guards"),
-    "export_joint": Name(
-        "torch._functorch.aot_autograd:aot_export_joint_with_descriptors", "capturing the joint graph"
-    ),
+    "export_joint": Name("torch._functorch.aot_autograd:aot_export_joint_with_descriptors", "the joint graph"),
     "descriptors": Name("torch._functorch._aot_autograd.descriptors", "the meaning of graph inputs and outputs"),
     "graph_capture": Name("torch._functorch._aot_autograd.graph_capture", "source lines in the joint graph"),
     "compiling": Name("torch.compiler:_is_compiling_flag", "models that branch on data unless they are compiled"),
@@ -238,11 +237,6 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def dynamo_reset() -> None:
-    """Forgets every compiled graph of this process."""
-    torch.compiler.reset()
-
-
 def dynamo_config_patch(**options: Any) -> Any:
     """Context manager and decorator: `torch._dynamo.config` options for the time being, as `allow_rnn=True`."""
     return private("dynamo_config").patch(**options)
@@ -276,6 +270,11 @@ def explain(
     frames = [[(f.filename, f.lineno or 0, f.line or "") for f in b.user_stack or ()] for b in found.break_reasons]
     reasons = (str(b.reason).strip().splitlines()[0] for b in found.break_reasons)
     return found.graph_count, list(zip(reasons, frames, strict=True)), len(found.out_guards or ())
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: int) -> None:
+    """Has the next compilation make one size of a tensor symbolic, unless the model's code needs its value."""
+    private("mark_dynamic")(tensor, dim)
 
 
 def dynamo_clear_counters() -> None:
@@ -591,9 +590,9 @@ def probe_all() -> list[Probe]:
 
     What this process compiled before is forgotten, and so is what the probes compiled.
     """
-    dynamo_reset()
+    torch.compiler.reset()
     try:
         with torch.random.fork_rng(devices=[]), quiet():
             return [run_probe(sys.modules[__name__], key) for key in NAMES]
     finally:
-        dynamo_reset()
+        torch.compiler.reset()

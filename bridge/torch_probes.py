@@ -88,7 +88,7 @@ def _trace(api: Any) -> _Traced:
         seen.sources = api.input_sources(gm)
         return api.aot_backend(compiler, compiler, compiler, {})(gm, example_inputs)
 
-    api.dynamo_reset()
+    torch.compiler.reset()
     seen.loss = torch.compile(lambda x, w: (x * w).sin().sum(), backend=backend)(*_inputs())
     _expect(len(seen.graphs) == 1, f"{len(seen.graphs)} forward graphs")
     return seen
@@ -151,13 +151,29 @@ def _dynamo_config(api: Any) -> str:
     lstm = torch.nn.LSTM(2, 2)
     counts = []
     for traced in (False, True):
-        api.dynamo_reset()
+        torch.compiler.reset()
         api.dynamo_clear_counters()
         with api.dynamo_config_patch(allow_rnn=traced):
             torch.compile(lstm, backend="eager")(torch.ones(2, 1, 2))
         counts.append(api.dynamo_counters().get("stats", {}).get("unique_graphs", 0))
     _expect(counts == [0, 1], f"{counts} graphs of an LSTM without and with allow_rnn, not [0, 1]")
     return "recurrent layers traced when asked"
+
+
+@probe("mark_dynamic")
+def _mark_dynamic(api: Any) -> str:
+    x = torch.ones(4, 3)
+    api.mark_dynamic(x, 0)
+    sizes: list[Any] = []
+
+    def backend(gm: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        sizes.extend(node.meta["example_value"] for node in gm.graph.nodes if node.op == "placeholder")
+        return gm.forward
+
+    torch.compiler.reset()
+    torch.compile(lambda x: x * 2, backend=backend)(x)
+    _expect(any(isinstance(size, torch.SymInt) for size in sizes), "no symbolic size")
+    return "the first size of a tensor symbolic when asked"
 
 
 @probe("functorch_config")
@@ -366,7 +382,7 @@ def _backend_wrapper(api: Any) -> str:
         return gm.forward
 
     for found in (0, 1):
-        api.dynamo_reset()
+        torch.compiler.reset()
         torch.compile(torch.nn.RNN(2, 2), backend=backend)(torch.ones(1, 1, 2))
         _expect(len(graphs) == found, f"{len(graphs)} graphs instead of {found} of a recurrent layer")
         api.trace_recurrent_layers(backend)

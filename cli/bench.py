@@ -51,7 +51,8 @@ def command(
         typer.Option(metavar="fwd_bwd|step", help="step: with AdamW; fwd_bwd by default.", show_default=False),
     ] = None,
     dynamic: Annotated[
-        bool, typer.Option("--dynamic", help="The step with symbolic sizes as one more contender.")
+        bool,
+        typer.Option("--dynamic", help="The step with a symbolic batch, and with all sizes symbolic, as contenders."),
     ] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Measured rounds, after 3 of warm-up.")] = 15,
     profile: Annotated[

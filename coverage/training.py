@@ -106,7 +106,7 @@ def train_model(
         return record
 
     say({"event": "stage", "stage": "compiling"})
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     torch_api.dynamo_clear_counters()
     with compiler.record() as graphs:
         compiled.function = compiler.compile(compiled.problem.step_function())

@@ -134,12 +134,12 @@ def page(backends: str = "") -> str:
 
 def _ran(code: str) -> str:
     """A listing and what it prints."""
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     torch_api.dynamo_clear_counters()
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), torch_api.quiet():
         exec(compile(code, "<walk>", "exec"), {"__name__": "walk"})  # a listing of this file
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     return f"```python\n{code.strip()}\n```\n\n```text\n{printed.getvalue().strip()}\n```"
 
 
@@ -208,7 +208,7 @@ def _one_backend(name: str) -> tuple[str, str, str]:
 
     forward().backward()
     expected, w.grad = w.grad, None
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     torch_api.dynamo_clear_counters()
     try:
         with torch_api.quiet(), contextlib.redirect_stderr(io.StringIO()):
@@ -225,7 +225,7 @@ def _one_backend(name: str) -> tuple[str, str, str]:
     aot = "yes" if torch_api.dynamo_counters().get("aot_autograd", {}).get("total") else "no"
     ops = sorted({e.key.removeprefix("aten::") for e in profile.key_averages() if e.key in _WATCHED})
     right = w.grad is not None and expected is not None and torch.equal(w.grad, expected)
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     return aot, ", ".join(ops) or "none", "yes" if right else "no"
 
 

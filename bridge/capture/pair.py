@@ -51,7 +51,7 @@ def capture_pair(
     def step(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return root(*args, **kwargs)
 
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     with untouched(module), torch_api.quiet(), torch_api.dynamo_config_patch(allow_rnn=True):
         given = copies((tuple(args), dict(kwargs or {})))
         compiled = torch.compile(step, backend=_collector(graphs, table, decompose, on_run), dynamic=dynamic or None)
@@ -61,7 +61,7 @@ def capture_pair(
         except Exception as error:  # whatever the user's forward raises
             raise refusal(error, module, "through torch.compile") from error
         finally:
-            torch_api.dynamo_reset()
+            torch.compiler.reset()
     if not graphs:
         raise UserError(
             f"torch.compile found nothing to compile in {type(module).__name__}.forward and ran it in eager PyTorch; "

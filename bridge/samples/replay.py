@@ -57,7 +57,7 @@ class _Compiled:
 
             self._boxed = compile_graph(loaded.module, GraphKind.INFERENCE, BackendOptions(on_compile_error="raise"))
         else:
-            torch_api.dynamo_reset()
+            torch.compiler.reset()
             if backend == "inductor":
                 torch_api.load_inductor(draws_as_eager=True)  # the sample's outputs have eager's random numbers
             self._function = torch.compile(loaded.module, backend=backend)

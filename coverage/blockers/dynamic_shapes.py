@@ -108,14 +108,14 @@ def measure(build: Callable[[], Problem], seed: int) -> Finding:
     except Exception as error:
         level, headline = Level.BLOCKS, f"a step of another size raised {describe(error)}"
     finally:
-        torch_api.dynamo_reset()
+        torch.compiler.reset()
     return Finding(Blocker.DYNAMIC_SHAPES, level, headline, numbers_, evidence)
 
 
 def explained(problem: Problem, seed: int) -> tuple[dict[str, Any], list[Evidence]]:
     """Graphs, guards and breaks of one forward call, and the lines that break it."""
     seed_everything(seed)
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     with torch_api.quiet(), torch_api.dynamo_config_patch(allow_rnn=True):
         try:
             graphs, breaks, guards = torch_api.explain(
@@ -124,7 +124,7 @@ def explained(problem: Problem, seed: int) -> tuple[dict[str, Any], list[Evidenc
         except Exception as error:
             return {"not_traced": describe(error)}, []
         finally:
-            torch_api.dynamo_reset()
+            torch.compiler.reset()
     evidence = []
     for reason, frames in breaks:
         own = [f for f in frames if not is_internal(f[0])] or frames
@@ -163,7 +163,7 @@ def _vary(
     problem, eager = build(), build()
     eager.module.load_state_dict(problem.module.state_dict())
     start = copy.deepcopy(problem.module.state_dict())
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     wrong, counts = [], []
     with record_graphs() as graphs, torch_api.quiet():
         function = compile_on_tvm(problem.step_function())

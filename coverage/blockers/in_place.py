@@ -39,7 +39,7 @@ def measure(build: Callable[[], Problem], captured: Sequence[CapturedGraph], gra
     except Exception as error:
         return Finding(Blocker.IN_PLACE, Level.BLOCKS, f"an optimizer step raised {describe(error)}", found, evidence)
     finally:
-        torch_api.dynamo_reset()
+        torch.compiler.reset()
     return Finding(Blocker.IN_PLACE, *_verdict(found), found, evidence)
 
 
@@ -124,7 +124,7 @@ def _optimizer(build: Callable[[], Problem], found: dict[str, Any]) -> None:
 
 def _steps(start: Sequence[Tensor], compiled: Callable[[Any], Any]) -> tuple[list[Tensor], list[GraphRecord]]:
     """(the parameters after STEPS steps from `start` with drawn gradients, graphs that the bridge compiled)."""
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     parameters = [torch.nn.Parameter(p.clone()) for p in start]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3)
     with record_graphs() as graphs, torch_api.quiet():
@@ -140,7 +140,7 @@ def _steps(start: Sequence[Tensor], compiled: Callable[[Any], Any]) -> tuple[lis
 
 def _saved_state(build: Callable[[], Problem], found: dict[str, Any]) -> None:
     """Trains, saves half way, loads into a new model and trains that on: as the first one that was not stopped."""
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     problem, file = build(), io.BytesIO()
     straight = _train(problem, None, 2 * STEPS, save=file)
     file.seek(0)

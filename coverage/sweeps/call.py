@@ -145,7 +145,7 @@ class Compiled:
             # Asking for a whole graph also makes torch capture shapes that depend on data, which it leaves out by
             # default. A fault of the backend is raised again below, from the same graph.
             graphs.clear()
-            torch_api.dynamo_reset()
+            torch.compiler.reset()
             self.road = "breaks"
             return self._try(call, tangents, fullgraph=False)
 
@@ -165,7 +165,7 @@ def run_by_torch(call: Call, tangents: dict[str, Tensor], dynamic: bool = False)
     def compiler(gm: Any, _: Any) -> Callable[..., Any]:
         return torch_api.make_boxed_func(gm.forward)
 
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     backend = torch_api.aot_backend(compiler, compiler, compiler, decompositions("core_aten"))
     try:
         return run_call(call, torch.compile(call.function, backend=backend, dynamic=dynamic), tangents, SEED)

@@ -92,7 +92,7 @@ def check_call(call: Call, dynamic: bool = False, backend: Any = None) -> Checke
         try:
             return _check(call, dynamic, backend)
         finally:
-            torch_api.dynamo_reset()
+            torch.compiler.reset()
 
 
 def _check(call: Call, dynamic: bool, backend: Any) -> Checked:

@@ -150,10 +150,10 @@ def _dynamo(model: _Model) -> Stage:
 
     from relaxgrad.bridge import torch_api
 
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     with torch_api.quiet(), torch_api.dynamo_config_patch(allow_rnn=True):
         torch.compile(problem.step_function(), backend=backend)(*problem.args, **problem.kwargs)
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     blocks: list[Table | Listing] = [
         Listing(f"graph {i} of {len(graphs)}", gm.print_readable(print_output=False)) for i, gm in enumerate(graphs, 1)
     ]

@@ -132,7 +132,7 @@ def test_relaxgrad_that_compiled_nothing_says_so() -> None:
     torch_api.dynamo_clear_counters()  # graph breaks of other tests would be the reason
     with contender.recording():
         assert contender.did_nothing() == "no graph was compiled and run by relaxgrad"
-        torch_api.dynamo_reset()
+        torch.compiler.reset()
         x = torch.ones(3, requires_grad=True)
         with torch.no_grad():
             contender.compile(lambda x: x.cos().sum())(x)  # as an optimizer's step is

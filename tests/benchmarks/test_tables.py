@@ -157,6 +157,7 @@ def test_contenders_by_name() -> None:
         "": "names no contender",
         "relaxgrad": "takes part in any case",
         "relaxgrad-dynamic": "use --dynamic",
+        "relaxgrad-batch": "use --dynamic",
         "no:such:thing": "not a contender",
         "some/path.py": "not a contender",
     }.items():

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from relaxgrad.bridge import logs, torch_api
+from relaxgrad.bridge import logs
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.compile import cache, trace
 from relaxgrad.bridge.importer import translate
@@ -48,7 +48,7 @@ class Model(nn.Module):
 
 def step(dynamic: bool = False) -> tuple[Tensor, list[GraphRecord]]:
     """The gradient of the weight after one compiled step, and the records of its graphs."""
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     model = Model()
     with record_graphs() as graphs:
         torch.compile(model, backend=relaxgrad, dynamic=dynamic)(torch.linspace(-1, 1, 12).reshape(3, 4)).backward()

@@ -219,7 +219,7 @@ def trace(name: str, fullgraph: bool) -> tuple[int, str]:
         graphs += 1
         return gm
 
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     torch_api.dynamo_clear_counters()
     with torch_api.dynamo_config_patch(allow_rnn=True):
         compiled = torch.compile(problem.step_function(), backend=backend, fullgraph=fullgraph)

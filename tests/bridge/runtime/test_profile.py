@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.runtime.flops import product_flops
@@ -17,7 +16,7 @@ from relaxgrad.bridge.runtime.profile import profile_kernels
 
 
 def test_kernels_are_timed_by_kind() -> None:
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     network = nn.Sequential(nn.Conv1d(4, 4, 3), nn.Flatten(), nn.Linear(24, 8), nn.Tanh())
     x = torch.randn(2, 4, 8)
     with record_graphs() as graphs:
@@ -38,7 +37,7 @@ def test_kernels_are_timed_by_kind() -> None:
 
 
 def test_bytes_and_operations_come_from_the_shapes() -> None:
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     convolution, linear = nn.Conv2d(3, 5, 3, padding=1), nn.Linear(7, 11)
     x, batch, q = torch.randn(2, 3, 8, 8), torch.randn(4, 7), torch.randn(3, 6, 5)
     compiled = torch.compile(
@@ -61,7 +60,7 @@ def test_bytes_and_operations_come_from_the_shapes() -> None:
 
 def test_nothing_of_the_profiler_stays() -> None:
     """A hook left in the machine, even one that does nothing, costs a call of Python before and after each kernel."""
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     compiled = torch.compile(lambda x: (x @ x).sin().sum(), backend=relaxgrad)
     x = torch.randn(8, 8)
     compiled(x)
@@ -87,7 +86,7 @@ def test_nothing_of_the_profiler_stays() -> None:
 
 
 def test_a_call_of_a_function_is_named_without_an_address() -> None:
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     compiled = torch.compile(lambda x: nn.functional.dropout(x, 0.5).sin(), backend=relaxgrad)
     x = torch.randn(64, requires_grad=True)
     compiled(x)
@@ -114,7 +113,7 @@ def test_operations_of_a_product(shapes: list[tuple[int, ...]], flops: int) -> N
 
 
 def test_nodes_say_how_they_run_and_where_they_are_from() -> None:
-    torch_api.dynamo_reset()
+    torch.compiler.reset()
     with record_graphs() as graphs:
         torch.compile(lambda x: x.sin().sum(), backend=relaxgrad)(torch.ones(3, requires_grad=True)).backward()
     nodes = {n.op: n for g in graphs for n in g.nodes}

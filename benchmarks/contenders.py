@@ -43,7 +43,7 @@ class Contender:
             return
         if self.name == INDUCTOR:
             torch_api.load_inductor(self.draw_as_eager)
-        x = torch.ones(8, requires_grad=True)
+        x = torch.ones(8, 8, requires_grad=True)
         self.compile(_square_sum)(x).backward()
         torch.compiler.reset()
         torch_api.dynamo_clear_counters()
@@ -109,4 +109,4 @@ def _breaks() -> dict[str, int]:
 
 
 def _square_sum(x: torch.Tensor) -> torch.Tensor:
-    return (x * x).sum()
+    return (x @ x).sum()

@@ -16,6 +16,10 @@ import torch
 #: Wanted symbols: matrix product of float32 and float64, with 32-bit sizes passed by address, and MKL's batch form.
 _WANTED = ("sgemm_", "dgemm_", "cblas_sgemm_batch", "cblas_dgemm_batch")
 
+#: Rows of a product of float32 that generated code may be better at: of fewer, MKL makes a matrix-vector product; of
+#: more, it comes close or is ahead. Which of them are is measured: see compile/products.py.
+FEW_ROWS = range(3, 25)
+
 
 @functools.cache
 def symbols() -> frozenset[str]:
@@ -26,10 +30,3 @@ def symbols() -> frozenset[str]:
     except OSError:
         return frozenset()
     return frozenset(name for name in _WANTED if hasattr(handle, name))
-
-
-@functools.cache
-def is_slow_for_few_rows() -> bool:
-    """Whether products of few rows are better generated than called: measured with MKL on AVX-512, and there alone."""
-    wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-    return wide and torch.backends.mkl.is_available()

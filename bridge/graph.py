@@ -79,7 +79,7 @@ def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Runnable:
         seconds = {"translate": 0.0, "compile": 0.0, "cache": time.perf_counter() - start}
         return _executable(captured, options, compiled, nodes, seconds, start)
     if may_compile_apart(options) and apart.worth(captured):
-        key = key or cache.key_of(captured, _part_of_key(options))
+        key = key or cache.key_of(captured, _part_of_key(captured, options))
         if key is not None:
             return _apart(captured, options, key, start)
     return _here(captured, options, key, start)
@@ -209,7 +209,7 @@ def _kept(captured: CapturedGraph, options: BackendOptions) -> tuple[Key | None,
 
     if options.cache == "off" or not cache.in_use(_loaded):
         return None, None
-    key = cache.key_of(captured, _part_of_key(options))
+    key = cache.key_of(captured, _part_of_key(captured, options))
     return key, None if key is None else cache.find(key)
 
 
@@ -218,9 +218,11 @@ def is_kept(captured: CapturedGraph, options: BackendOptions) -> bool:
     return _kept(captured, options)[1] is not None
 
 
-def _part_of_key(options: BackendOptions) -> tuple[Any, ...]:
-    """The options on which the code of a graph depends."""
-    return options.fallback, options.target, options.on_compile_error
+def _part_of_key(captured: CapturedGraph, options: BackendOptions) -> tuple[Any, ...]:
+    """The options on which the code of a graph depends, and what was measured of its products."""
+    from .compile.products import rows_to_generate
+
+    return options.fallback, options.target, options.on_compile_error, sorted(rows_to_generate(captured.module))
 
 
 @dataclass
@@ -240,6 +242,7 @@ def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
     What is `asked` or not `sound` is not kept: see Note [What is kept] in compile/cache.py.
     """
     from .compile.pipeline import compile_module
+    from .compile.products import rows_to_generate
     from .compile.target import resolve_target
     from .importer.translate import Options, translate
     from .runtime.compiled import Compiled
@@ -247,7 +250,8 @@ def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
     target = resolve_target(options.target)
     guards = torch_api.guards_of(captured.module)
     start = time.perf_counter()
-    how = Options(fallback=options.fallback, on_compile_error=options.on_compile_error)
+    rows = rows_to_generate(captured.module)
+    how = Options(fallback=options.fallback, on_compile_error=options.on_compile_error, generated_rows=rows)
     translation = translate(captured, how)
     translated = time.perf_counter()
     asked, sound = torch_api.guards_of(captured.module) != guards, True

@@ -90,11 +90,13 @@ def record_in_aten(captured: CapturedGraph, reasons: Sequence[Reason], why: Reas
 
 def planned_nodes(captured: CapturedGraph) -> tuple[NodeRecord, ...]:
     """How each node of a graph would run, with the backend's default options. Translates it; compiles nothing."""
+    from .compile.products import rows_to_generate
     from .importer.translate import CannotTranslate, Options, translate
 
     with torch_api.real_tensors():
         try:
-            return _node_records(captured.module, translate(captured, Options()).nodes)
+            options = Options(generated_rows=rows_to_generate(captured.module))
+            return _node_records(captured.module, translate(captured, options).nodes)
         except CannotTranslate as refusal:
             return _in_aten_records(of_every_op(captured.module, refusal.reason))
 

@@ -183,8 +183,7 @@ def _installation() -> list[Any]:
     """Versions, the BLAS and the CPU."""
     packages = ("torch", "apache-tvm", "apache-tvm-ffi")
     versions = [importlib.metadata.version(package) for package in packages]
-    products = [sorted(blas.symbols()), blas.is_slow_for_few_rows()]
-    return [versions, str(torch.version.git_version), products, platform.system(), _cpu()]
+    return [versions, str(torch.version.git_version), sorted(blas.symbols()), platform.system(), _cpu()]
 
 
 def _cpu(path: str = "/proc/cpuinfo") -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import relax, tirx
@@ -17,6 +17,7 @@ from ..kinds import Kind
 from ..schemas import CapturedGraph
 from . import intrinsics, lowering
 from .pipeline import run_passes
+from .products import rows_to_generate
 from .selects import keep_selects
 from .target import resolve_target
 
@@ -59,7 +60,8 @@ def traced(
     """
     start = time.perf_counter()
     resolved = resolve_target(target)
-    translation = translate(captured, options or Options())
+    rows = rows_to_generate(captured.module)
+    translation = translate(captured, replace(options or Options(), generated_rows=rows))
     mains = [("translated", _main(translation.module))]
     groups: dict[str, list[str]] = {}
     kernels: dict[str, tirx.PrimFunc] = {}

@@ -15,6 +15,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from ...blas import FEW_ROWS
 from .gemm import Matrix
 from .layout import const, is_one, unflatten
 from .pointwise import cast, number
@@ -26,8 +27,6 @@ LANES = 16
 WIDTHS = (3, 2)
 #: Rows of a block.
 GROUP = 8
-#: Rows of a product that this is better at: of fewer, MKL makes a matrix-vector product; of more, it comes close.
-FEWEST_ROWS, MOST_ROWS = 3, 24
 #: Terms that are added up before their sum is added to the others': the longer of the two makes the rounding error.
 CHUNK = 256
 #: Below this many multiplications a parallel loop costs more than it gives.
@@ -41,7 +40,7 @@ def fits(lhs: Matrix, rhs: Matrix, left_shape: Sequence[Any], right_shape: Seque
         return False
     if not all(isinstance(n, int | tirx.IntImm) for n in (*sizes, *left_shape, *right_shape)):
         return False
-    if not FEWEST_ROWS <= int(lhs.rows) <= MOST_ROWS or int(rhs.columns) < LANES * WIDTHS[0]:
+    if int(lhs.rows) not in FEW_ROWS or int(rhs.columns) < LANES * WIDTHS[0]:
         return False
     if not all(is_one(size) for size in right_shape[:-2]):  # the loop over its rows would divide for each index
         return False

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import torch
+from tvm import tirx
 
 from ... import blas
 from ...kinds import Kind
@@ -89,9 +90,9 @@ def _of_few_rows(ctx: Translator, left: Operand, right: Operand) -> Operand | No
 
     A transposed matrix is turned once, where enough products of the graph read it to pay for that.
     """
-    if not blas.is_slow_for_few_rows():
-        return None
     (held, matrix), (root, by) = left, right
+    if not isinstance(matrix.rows, int | tirx.IntImm) or int(matrix.rows) not in ctx.options.generated_rows:
+        return None
     if by.transposed and _is_shared(ctx.node) and root.shape == (by.columns, by.rows):
         turned = Matrix(by.rows, by.columns, False, by.columns)
         if few_rows.fits(matrix, turned, held.shape, (by.rows, by.columns), held.dtype):

@@ -10,6 +10,7 @@ import torch
 
 from relaxgrad.bridge import blas
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
+from relaxgrad.bridge.compile import products
 from relaxgrad.bridge.importer.compute import few_rows, gemm
 from relaxgrad.bridge.importer.ops.gemm import ENOUGH_TO_TURN
 from tests.bridge.importer.harness import run_test
@@ -136,7 +137,7 @@ def test_matrix_says_when_a_layout_has_no_blas_form() -> None:
 @pytest.fixture
 def _slow_for_few_rows() -> Iterator[None]:
     """Products of few rows are generated, whatever this CPU: its vectors may be narrower, not the result other."""
-    with mock.patch.object(blas, "is_slow_for_few_rows", return_value=True):
+    with mock.patch.object(products, "rows_to_generate", return_value=frozenset(blas.FEW_ROWS)):
         yield
 
 

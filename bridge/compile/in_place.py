@@ -12,6 +12,7 @@ The new value is no result of `main` any more.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,8 @@ from ..importer.kernel import NEW_VALUES
 WRITTEN = "relaxgrad.written"
 #: Attribute of a kernel: numbers of the arguments that it overwrites.
 OVERWRITES = "relaxgrad.overwrites"
+#: Of the name of such a kernel, and a number where there are several.
+_SUFFIX = "_in_place"
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class _Write:
     pair: tuple[int, int]  # of NEW_VALUES
     output: int  # number among the call's results
     argument: int  # and among its arguments
+
+
+def before_in_place(name: str) -> str:
+    """The name of the kernel of which this one is the form that overwrites arguments; any other name as it is."""
+    return re.sub(rf"{_SUFFIX}\d*$", "", name)
 
 
 def write_in_place() -> Any:
@@ -113,7 +121,7 @@ def _rewritten(module: tvm.IRModule, writes: Mapping[Any, Sequence[_Write]]) -> 
         key = call.args[0], tuple(taken.items())
         if key not in kernels:
             function = _overwriting(module[call.args[0]], len(call.args[1].fields), of_call)
-            kernels[key] = builder.add_func(function, f"{call.args[0].name_hint}_in_place")
+            kernels[key] = builder.add_func(function, f"{call.args[0].name_hint}{_SUFFIX}")
         types = call.ty_args[0]
         outputs = list(types.fields) if isinstance(types, relax.TupleType) else [types]
         indices = [taken.get(number, -1) for number in range(len(outputs))]
@@ -163,9 +171,9 @@ def _overwriting(function: tirx.PrimFunc, arguments: int, writes: Sequence[_Writ
 def _one_by_one(function: tirx.PrimFunc, old: Any, new: Any) -> bool:
     """Whether a kernel reads each element of `old` only where it computes that of `new`, and before it is written.
 
-    Every block is element-wise and accesses both tensors at the place of its own element. Where they are several, all
-    lie in one nest of loops, one after the other: each takes the same elements in a step of it, and none reads `old`
-    after the one that writes `new`.
+    A block that accesses one of them does so at the place of its own element. Where such blocks are several, all lie
+    in one nest of loops, one after the other: each takes the same elements in a step of it, and none reads `old` after
+    the one that writes `new`.
     """
     if not structural_equal((old.ty.shape, old.ty.dtype), (new.ty.shape, new.ty.dtype)):
         return False
@@ -187,7 +195,9 @@ def _one_by_one(function: tirx.PrimFunc, old: Any, new: Any) -> bool:
             if not touched:
                 continue
             own_place = realize.block.iter_vars
-            if realize.block.init is not None or not all(_are(indices, own_place) for indices in touched):
+            if realize.block.init is not None or len(loops) > len(_LOOPS):
+                return False
+            if not all(_are(indices, own_place, old.ty.shape) for indices in touched):
                 return False
             if is_written and any(load.source.same_as(old) for load in loads):
                 return False
@@ -225,17 +235,12 @@ def _loads(statement: Any) -> list[ir.TensorLoad]:
     return found
 
 
-def _are(indices: Sequence[Any], variables: Sequence[tirx.IterVar]) -> bool:
-    """Whether the indices are a block's variables, in order; those of one step count for nothing."""
+def _are(indices: Sequence[Any], variables: Sequence[tirx.IterVar], shape: Sequence[Any]) -> bool:
+    """Whether the indices are a block's variables, in order; dims of one element count for nothing."""
 
     def is_one(extent: Any) -> bool:
         return isinstance(extent, tirx.IntImm) and int(extent) == 1
 
-    single = [v.var for v in variables if is_one(v.dom.extent)]
     several = [v.var for v in variables if not is_one(v.dom.extent)]
-    left = [
-        index
-        for index in indices
-        if not (isinstance(index, tirx.IntImm) and int(index) == 0) and not any(index.same_as(v) for v in single)
-    ]
+    left = [index for index, size in zip(indices, shape, strict=True) if not is_one(size)]
     return len(left) == len(several) and all(i.same_as(v) for i, v in zip(left, several, strict=True))

@@ -16,6 +16,7 @@ from ..importer.translation import Translation
 from ..kinds import Kind
 from ..schemas import CapturedGraph
 from . import intrinsics, lowering
+from .in_place import before_in_place
 from .pipeline import run_passes
 from .products import rows_to_generate
 from .selects import keep_selects
@@ -74,13 +75,14 @@ def traced(
             members = translation.kernels | {kernel: set(nodes) for kernel, nodes in groups.items()}
             found = _fused(module, translation, members)
             groups.update({kernel: nodes for kernel, nodes in found if len(nodes) > 1})
-        if name == "ScheduleKernels":
+        if name in ("ScheduleKernels", "WriteInPlace"):
+            kernels.clear()
             kernels.update({v.name_hint: f for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)})
 
     with intrinsics.in_use(), resolved:
         run_passes(translation.module, resolved, observe)
         found = [_kernel(*kernel, resolved, longest) for kernel in kernels.items()] if code else []
-    there = {kernel: nodes for kernel, nodes in groups.items() if kernel in kernels}
+    there = {kernel: groups[base] for kernel in kernels if (base := before_in_place(kernel)) in groups}
     return Trace(mains, there, found, time.perf_counter() - start)
 
 

@@ -80,21 +80,23 @@ class Outputs:
         return plans, mutations
 
     def new_values(
-        self,
-        main: relax.Function,
-        params: Sequence[Param],
-        outputs: Sequence[OutputPlan],
-        mutations: Sequence[Mutation],
+        self, first: int, params: Sequence[Param], outputs: Sequence[OutputPlan], mutations: Sequence[Mutation]
     ) -> list[list[int]]:
-        """[number of a result, number of a parameter] where the result is nothing but the parameter's new value."""
-        first = len(main.params) - len(params)
+        """[number of a result, number of a parameter] where the result is nothing but the parameter's new value.
+
+        `params` are the function's parameters from number `first` on.
+        """
         given = {p.index: (first + number, p) for number, p in enumerate(params) if isinstance(p, TensorParam)}
         plans = [*outputs, *(mutation.source for mutation in mutations)]
         uses = Counter(plan.index for plan in plans if isinstance(plan, FromFunction))
+        writes = Counter(mutation.index for mutation in mutations)
+        copied = {m.source.index for m in mutations if isinstance(m.source, FromInput)}  # by the runtime, and later
         found = []
         for mutation in mutations:
             source, (number, param) = mutation.source, given.get(mutation.index, (0, None))
             if not isinstance(source, FromFunction) or source.opaque or source.relayout or param is None:
+                continue
+            if writes[mutation.index] > 1 or mutation.index in copied:
                 continue
             if uses[source.index] == 1 and self._in_order(source.view, param):
                 found.append([source.index, number])

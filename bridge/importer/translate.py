@@ -139,7 +139,7 @@ class Translator:
         # See Note [Results own their memory].
         compiled = relax.transform.CanonicalizeBindings()(self.builder.get())
         compiled, kept = self.inputs.without_unread(compiled)
-        if pairs := self.outputs.new_values(compiled["main"], kept, outputs, mutations):
+        if pairs := self.outputs.new_values(len(symbols), kept, outputs, mutations):
             compiled["main"] = compiled["main"].with_attr(NEW_VALUES, pairs)
         return Translation(
             module=compiled,

@@ -194,18 +194,18 @@ class CallingPlan:
     result_count: int  # results of `main`
     sites: list[CallSite]
 
-    def in_place(self, writes: Mapping[int, int]) -> CallingPlan:
+    def in_place(self, written: Mapping[int, int]) -> CallingPlan:
         """The plan where results (number -> argument that has its memory) are written in place, and are none any more.
 
         Such a result is the source of one mutation and of nothing else.
         """
-        left = [number for number in range(self.result_count) if number not in writes]
+        left = [number for number in range(self.result_count) if number not in written]
         numbers = {number: new for new, number in enumerate(left)}
 
         def moved(plan: Any) -> Any:
             if not isinstance(plan, FromFunction):
                 return plan
-            return InPlace(writes[plan.index]) if plan.index in writes else replace(plan, index=numbers[plan.index])
+            return InPlace(written[plan.index]) if plan.index in written else replace(plan, index=numbers[plan.index])
 
         return replace(
             self,

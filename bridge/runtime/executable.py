@@ -8,6 +8,7 @@ given back.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import weakref
@@ -61,6 +62,7 @@ class Executable:
         self._orders = {symbols + k: p.order for k, p in enumerate(plan.params) if isinstance(p, TensorParam)}
         sources = [(m.index, m.source) for m in plan.mutations]
         self._writes = [(i, output_reader(source)) for i, source in sources if not isinstance(source, InPlace)]
+        self._sizes: list[tuple[int, int]] | None = None  # (argument, bytes) of the tensors, where no size is symbolic
         self._in_place = [(i, source.argument) for i, source in sources if isinstance(source, InPlace)]
         self._outputs = [output_reader(output) for output in plan.outputs]
         self._result_numbers = range(plan.result_count)
@@ -91,6 +93,8 @@ class Executable:
         record = self.record
         for feed in self._feeds:
             call_args.append(feed(inputs, scalars, record))
+        if self._in_place:
+            self._keep_apart(call_args)
         results = self._run(call_args, scalars)
         if self._in_place:
             self._written(inputs, call_args)
@@ -100,6 +104,24 @@ class Executable:
             with torch.no_grad():
                 inputs[index].copy_(read_value(inputs, results, scalars))
         return [read(inputs, results, scalars) for read in self._outputs]
+
+    def _keep_apart(self, call_args: list[Any]) -> None:
+        """Has an input that the function writes enter as a copy where another argument has memory of it.
+
+        AOTAutograd takes care of inputs that overlap when it traces; that they do not later, nobody guards.
+        """
+        sizes = self._sizes
+        if sizes is None or self._integer_positions:
+            tensors = ((number, a) for number, a in enumerate(call_args) if isinstance(a, torch.Tensor))
+            sizes = self._sizes = [(number, tensor.nbytes) for number, tensor in tensors]
+        spans = sorted((call_args[number].data_ptr(), size, number) for number, size in sizes)
+        if not any(start + size > following for (start, size, _), (following, _, _) in itertools.pairwise(spans)):
+            return
+        for _, argument in self._in_place:
+            first, length = next((start, size) for start, size, number in spans if number == argument)
+            others = (span for span in spans if span[2] != argument)
+            if any(start < first + length and first < start + size for start, size, _ in others):
+                call_args[argument] = call_args[argument].detach().clone()
 
     def _written(self, inputs: list[Any], call_args: list[Any]) -> None:
         """Tells autograd of the inputs that the function wrote in place, as it learns of a `copy_`.

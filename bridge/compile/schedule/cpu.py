@@ -65,8 +65,10 @@ def schedule(sch: s_tir.Schedule) -> s_tir.Schedule:
         return sch
     inlined = sch.copy()
     _inline(inlined, keep_expensive=True)
+    ahead = {inlined.get(b).name_hint for b in _blocks(inlined)}
+    ahead -= {inlined.get(b).name_hint for b in _after_numbers(inlined)}
     if depth := _rows(inlined) or _same_elements(inlined):
-        return under_one_loop(inlined, depth)
+        return under_one_loop(inlined, depth, ahead)
     _inline(sch, keep_expensive=False)
     _give_loops(sch)
     for block in _blocks(sch):
@@ -102,13 +104,15 @@ def _blocks(sch: s_tir.Schedule) -> list[Block]:
     return list(sch.get_child_blocks(sch.get_sblock("root")))
 
 
-def _with_loops(sch: s_tir.Schedule) -> list[Block]:
-    """The blocks without those of one number that can come before them all."""
+def _after_numbers(sch: s_tir.Schedule) -> list[Block]:
+    """The blocks without those of one number (a power of AdamW's step count) that can come before them all."""
     found: list[Block] = []
     for block in _blocks(sch):
+        if _is_opaque(sch, block) or _is_reduction(sch, block) or sch.get_loops(block):
+            found.append(block)
+            continue
         written = [sch.get(other).writes[0].source for other in found if not _is_opaque(sch, other)]
-        waits = any(load.source.same_as(w) for load in _loads(sch, block) for w in written)
-        if _is_opaque(sch, block) or waits or _is_reduction(sch, block) or sch.get_loops(block):
+        if any(load.source.same_as(w) for load in _loads(sch, block) for w in written):
             found.append(block)
     return found
 
@@ -252,12 +256,13 @@ def _rows(sch: s_tir.Schedule) -> int:
 
     Returns how many loops those are; 0 (and `sch` spoilt) where the kernel is none.
     """
-    blocks = _with_loops(sch)
+    blocks = _after_numbers(sch)
     if not blocks or any(_is_opaque(sch, b) for b in blocks) or not _is_reduction(sch, blocks[0]):
         return 0
     rows = _row_loops(sch, blocks)
     if not rows or not _stay_in_rows(sch, blocks, rows):
         return 0
+    _give_loops(sch)
     try:
         return _each_along_rows(sch, blocks, rows)
     except (ScheduleError, InternalError):
@@ -502,7 +507,7 @@ def _same_elements(sch: s_tir.Schedule) -> int:
 
     Returns how many loops they have in common; 0 (and `sch` spoilt) where the kernel is none.
     """
-    blocks = _with_loops(sch)
+    blocks = _after_numbers(sch)
     if len(_blocks(sch)) < 2 or not blocks or not all(_runs_along(sch, block) for block in blocks):
         return 0
     nests = [list(sch.get_loops(block)) for block in blocks]

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 
-def under_one_loop(sch: s_tir.Schedule, depth: int) -> s_tir.Schedule:
-    """One nest of `depth` loops around what the nests of all blocks have below as many loops. Blocks without loops come
-    before it.
+def under_one_loop(sch: s_tir.Schedule, depth: int, ahead: Collection[str] = ()) -> s_tir.Schedule:
+    """One nest of `depth` loops around what the nests of all blocks have below as many loops; those of the blocks that
+    are called `ahead` come before it.
 
     TVM's own moves (reverse_compute_at) compute which elements of a row a block would need, and lose its predicate.
     """
     function = sch.mod["main"]
     root = function.body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    ahead = [nest for nest in nests if not isinstance(nest, tirx.For)]
+    before = [nest for nest in nests if _block_of(nest) in ahead]
     around: list[Any] = []
     bodies: list[Any] = []
     for nest in nests:
-        if not isinstance(nest, tirx.For):
+        if _block_of(nest) in ahead:
             continue
         own: list[Any] = []
         for _ in range(depth):
@@ -33,10 +34,17 @@ def under_one_loop(sch: s_tir.Schedule, depth: int) -> s_tir.Schedule:
     body = tirx.stmt_seq(*bodies)
     for loop in reversed(around):
         body = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)
-    body = tirx.stmt_seq(*ahead, body)
+    body = tirx.stmt_seq(*before, body)
     block = s_tir.SBlock(
         root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, root.alloc_buffers,
         root.match_buffers, root.annotations,
     )  # fmt: skip
     whole = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
     return s_tir.Schedule(ir.IRModule({"main": function.with_body(whole)}))
+
+
+def _block_of(nest: Any) -> str:
+    """The name of the block below a nest of loops; empty where there are several."""
+    while isinstance(nest, tirx.For):
+        nest = nest.body
+    return str(nest.block.name_hint) if isinstance(nest, s_tir.SBlockRealize) else ""

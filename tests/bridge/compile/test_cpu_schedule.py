@@ -311,3 +311,19 @@ def test_one_value_in_every_lane(dtype: str) -> None:
     (filled, spread), _ = build(fill_and_spread, x)
     assert torch.equal(filled, torch.full((4, 32), 1.5, dtype=x.dtype))
     assert torch.equal(spread, x.expand(4, 32))
+
+
+def test_a_number_beside_a_row_reduction_is_computed_once_and_leaves_the_lanes() -> None:
+    x, t = torch.randn(64, 256), torch.tensor(0.3)
+
+    def scaled_sums(x: te.Tensor, t: te.Tensor) -> te.Tensor:
+        scale = te.compute((), lambda: tirx.exp(t()), name="scale")
+        scaled = te.compute(x.shape, lambda i, j: x(i, j) * scale(), name="scaled")
+        return reduce.sum_as(scaled, [1], False, "float64", "float32")
+
+    (y,), kernel = build(scaled_sums, x, t)
+    torch.testing.assert_close(y, (x * t.exp()).sum(1))
+    text = _text(kernel)
+    assert text.count("T.exp(") == 1
+    assert text.index("T.exp(") < text.index("T.parallel")
+    assert "T.vectorized(" in text

@@ -79,7 +79,7 @@ def _partition(options: BackendOptions) -> Callable[..., Any]:
 
 
 def _refusals(gm: torch.fx.GraphModule, kind: GraphKind, options: BackendOptions) -> Sequence[Reason]:
-    """Every reason for which a node of the graph would run in ATen. Compiles nothing."""
+    """Every reason for which a node of the graph would run in ATen. Compiles none of them."""
     captured = describe(gm, kind)
     with torch_api.real_tensors():
         if is_kept(captured, options):  # under these options, which refuse: it had none

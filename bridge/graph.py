@@ -222,7 +222,8 @@ def _part_of_key(captured: CapturedGraph, options: BackendOptions) -> tuple[Any,
     """The options on which the code of a graph depends, and what was measured of its products."""
     from .compile.products import rows_to_generate
 
-    return options.fallback, options.target, options.on_compile_error, sorted(rows_to_generate(captured.module))
+    rows = rows_to_generate(captured.module, keeps=options.cache == "on")
+    return options.fallback, options.target, options.on_compile_error, sorted(rows)
 
 
 @dataclass
@@ -250,7 +251,7 @@ def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
     target = resolve_target(options.target)
     guards = torch_api.guards_of(captured.module)
     start = time.perf_counter()
-    rows = rows_to_generate(captured.module)
+    rows = rows_to_generate(captured.module, keeps=options.cache == "on")
     how = Options(fallback=options.fallback, on_compile_error=options.on_compile_error, generated_rows=rows)
     translation = translate(captured, how)
     translated = time.perf_counter()

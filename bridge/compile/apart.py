@@ -54,6 +54,15 @@ def worth(captured: CapturedGraph) -> bool:
     return sum(node.op == "call_function" for node in captured.module.graph.nodes) >= LEAST_NODES
 
 
+def load_compiler(target: str = "llvm") -> None:
+    """Loads what a fork needs to compile: once, and not in every fork."""
+    from ..importer import translate  # noqa: F401
+    from . import pipeline, team  # noqa: F401
+
+    resolve_target(target)
+    team.object_file()
+
+
 class Job:
     """`build(folder)` at work in a fork: it compiles the graph of `key` for the target of this name, and writes its
     entry into the cache or, where that cannot be, into `folder`. Raises OSError where the system gives no process.
@@ -65,11 +74,7 @@ class Job:
     def __init__(self, key: Key, target: str, build: Callable[[Folder], dict[str, Any]]):
         while len(working := _working()) >= cpu_cores():
             working[0].result()
-        from ..importer import translate  # noqa: F401  # loaded here, once, and not by every fork
-        from . import pipeline, team  # noqa: F401
-
-        resolve_target(target)
-        team.object_file()
+        load_compiler(target)
         self._key = key
         self._folder = Path(tempfile.mkdtemp(prefix="relaxgrad-"))
         self._remove = weakref.finalize(self, _remove, self._folder, os.getpid())

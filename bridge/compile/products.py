@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -21,8 +22,9 @@ import torch
 import torch.fx
 
 from .. import blas
-from ..blas import FEW_ROWS
+from ..blas import FEW_ROWS, FEWEST_COLUMNS
 from ..files import write_whole
+from ..forked import in_fork
 from . import cache_folder
 from .cache_key import surroundings
 
@@ -33,6 +35,10 @@ INNER, COLUMNS = 256, 1024
 ROUNDS = 30
 #: Share of the BLAS's time that generated code may take and no more.
 BETTER = 0.95
+#: Seconds for all of it.
+LIMIT = 60.0
+#: Answers that the file keeps: of several machines with one home, or environments on one machine.
+KEPT = 16
 
 _lock = threading.Lock()
 _table: frozenset[int] | None = None
@@ -40,28 +46,32 @@ _log = logging.getLogger(__name__)
 aten = torch.ops.aten
 
 
-def rows_to_generate(module: torch.fx.GraphModule) -> frozenset[int]:
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread that held it is not in the child
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def rows_to_generate(module: torch.fx.GraphModule, keeps: bool = True) -> frozenset[int]:
     """The numbers of rows for which products of a graph are generated. Nothing is measured for a graph that has none.
 
-    Not to be called first in a fork: it would run kernels.
+    `keeps`: whether the answer may be read from the folder of compiled graphs, and kept there. Never raises: where it
+    cannot be measured, all products go to the BLAS, in this process.
     """
     global _table
     if not _has_few_rows(module):
         return frozenset()
-    with _lock:
-        if _table is None:
-            _table = _kept_or_measured()
-        return _table
-
-
-def _has_few_rows(module: torch.fx.GraphModule) -> bool:
-    for node in module.graph.nodes:
-        if node.target in (aten.mm.default, aten.addmm.default):
-            value = node.meta.get("val")
-            rows = value.shape[0] if isinstance(value, torch.Tensor) else None
-            if isinstance(rows, int) and rows in FEW_ROWS:
-                return True
-    return False
+    if _table is None:
+        with _lock:
+            if _table is None:
+                try:
+                    _table = _kept_or_measured(keeps)
+                except Exception as error:  # it costs speed and no more
+                    _log.debug("products of few rows are not measured: %s", error)
+                    _table = frozenset()
+    return _table
 
 
 def forget() -> None:
@@ -70,54 +80,84 @@ def forget() -> None:
 
 
 def _path() -> Path:
-    return cache_folder.location().parent / "products.json"
+    return cache_folder.location() / "products.json"
 
 
-def _kept_or_measured() -> frozenset[int]:
-    path = _path()
+def _has_few_rows(module: torch.fx.GraphModule) -> bool:
+    for node in module.graph.nodes:
+        if node.target in (aten.mm.default, aten.addmm.default):
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.dtype is torch.float32:
+                rows, columns = value.shape
+                if (
+                    isinstance(rows, int)
+                    and rows in FEW_ROWS
+                    and isinstance(columns, int)
+                    and columns >= FEWEST_COLUMNS
+                ):
+                    return True
+    return False
+
+
+def _kept_or_measured(keeps: bool) -> frozenset[int]:
     machine = hashlib.sha256(repr(surroundings()).encode()).hexdigest()[:40]
     folder = cache_folder.Folder(cache_folder.location())
-    keeps = cache_folder.enabled() and folder.prepare()
-    known = _read(path) if keeps else {}
-    if machine not in known:
-        known = {machine: sorted(_measured())}
-        if keeps:
-            _write(path, known)
-    return frozenset(known[machine])
+    keeps = keeps and cache_folder.enabled()
+    known = _read() if keeps and folder.usable() else {}
+    if machine in known:
+        return frozenset(known[machine])
+    found = _measured()
+    if found is None:
+        return frozenset()
+    if keeps and folder.prepare():
+        known = _read()  # once more: another process may have been first, and all are to have one answer
+        found = frozenset(known.setdefault(machine, sorted(found)))
+        _write(dict(list(known.items())[-KEPT:]))
+    return found
 
 
-def _read(path: Path) -> dict[str, list[int]]:
+def _read() -> dict[str, list[int]]:
     """What the file holds; nothing where it is not there, or not ours."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(_path().read_bytes())
         return {str(machine): [int(rows) for rows in table] for machine, table in found.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, OverflowError, AttributeError, TypeError):
         return {}
 
 
-def _write(path: Path, known: dict[str, list[int]]) -> None:
+def _write(known: dict[str, list[int]]) -> None:
     try:
-        write_whole(path, json.dumps(known).encode())
+        write_whole(_path(), json.dumps(known).encode())
     except OSError as error:  # the next process measures again
-        _log.debug("%s is not written: %s", path, error)
+        _log.debug("%s is not written: %s", _path(), error)
 
 
-def _measured() -> frozenset[int]:
-    """The numbers of rows for which generated code takes less time; none where it cannot be told."""
+def _measured() -> frozenset[int] | None:
+    """The numbers of rows for which generated code takes less time on one thread; None where that cannot be told now.
+
+    In a fork: the number of threads is the process's, and what measuring does to MKL and to memory ends there.
+    """
+    from . import apart
+
     if "sgemm_" not in blas.symbols():
         return frozenset()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    found: set[int] = set()
-    try:
-        for rows, end in zip(ROWS, (*ROWS[1:], FEW_ROWS.stop), strict=True):
-            if _is_faster(rows):
-                found |= set(range(rows, end))
-    except Exception as error:  # a fault of TVM or of ours costs speed and no more
-        _log.debug("products of few rows are not measured: %s", error)
-    finally:
-        torch.set_num_threads(threads)
-    return frozenset(found)
+    if not apart.possible():
+        return None
+    apart.load_compiler()
+
+    def work() -> dict[str, list[int]]:
+        torch.set_num_threads(1)
+        return {"rows": _faster()}
+
+    found, why = in_fork(work, LIMIT)
+    if found is None:
+        _log.debug("products of few rows are not measured: %s", why)
+    return None if found is None else frozenset(found["rows"])
+
+
+def _faster() -> list[int]:
+    ends = (*ROWS[1:], FEW_ROWS.stop)
+    return [row for rows, end in zip(ROWS, ends, strict=True) if _is_faster(rows) for row in range(rows, end)]
 
 
 def _is_faster(rows: int) -> bool:
@@ -126,10 +166,13 @@ def _is_faster(rows: int) -> bool:
     from .pipeline import compile_module
     from .target import resolve_target
 
-    left, right = torch.ones(rows, INNER), torch.ones(INNER, COLUMNS)
-    code = compile_module(_product(rows), resolve_target("llvm"))
-    machine = Machine(cache_link.load(code.executable) or code.executable.jit())
-    out = torch.empty(rows, COLUMNS)
+    like: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the defaults are
+    left, right = torch.ones(rows, INNER, **like), torch.ones(INNER, COLUMNS, **like)
+    out = torch.empty(rows, COLUMNS, **like)
+    library = cache_link.load(compile_module(_product(rows), resolve_target("llvm")).executable)
+    if library is None:
+        raise RuntimeError("without a linker, loops would run on other threads than the BLAS's")
+    machine = Machine(library)
 
     def generated() -> None:
         machine.main(left, right)

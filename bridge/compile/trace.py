@@ -46,6 +46,7 @@ class Trace:
     groups: dict[str, list[str]]  # kernel -> the nodes that it computes, where they are several
     kernels: list[KernelTrace]  # none where no code was asked for
     seconds: float
+    translation: Translation  # of which the first of `mains` is a part
 
 
 def traced(
@@ -83,7 +84,7 @@ def traced(
         run_passes(translation.module, resolved, observe)
         found = [_kernel(*kernel, resolved, longest) for kernel in kernels.items()] if code else []
     there = {kernel: groups[base] for kernel in kernels if (base := before_in_place(kernel)) in groups}
-    return Trace(mains, there, found, time.perf_counter() - start)
+    return Trace(mains, there, found, time.perf_counter() - start, translation)
 
 
 def fusion_of(translation: Translation, target: str = "llvm") -> list[tuple[str, list[str]]]:

@@ -120,10 +120,13 @@ def is_transpose(node: Any) -> bool:
 
 
 def _pays(products: list[Product]) -> bool:
-    """Whether copying the factors moves fewer elements than reading and writing the sum for each term."""
+    """Whether copying the factors moves fewer elements than reading and writing the sum for each term.
+
+    Of a symbolic size what it was when it was traced counts.
+    """
     if len(products) < FEWEST:
         return False
-    sizes = [product.inner for product in products]
+    sizes = [torch_api.hint_of(product.inner) for product in products]
     rows, columns = products[0].node.meta["val"].shape
     if not all(isinstance(n, int) and n for n in (rows, columns, *sizes)):
         return False
@@ -134,7 +137,7 @@ def convert_sum(ctx: Translator, tree: SumOfProducts) -> TensorValue:
     """The value of the sum whose last addition is in translation."""
     products = tree.products[::-1]  # in the order of the graph
     rows, columns = ctx.fake.shape
-    inner = sum(product.inner for product in products)
+    inner = ctx.dim(sum(product.inner for product in products))
     factors = zip(*(product.factors for product in products), strict=True)
     left, right = (ctx.compute(stacked, [_factor(ctx, *factor) for factor in side]) for side in factors)
     shapes = Matrix(rows, inner, True, rows), Matrix(inner, columns, False, columns)

@@ -67,18 +67,19 @@ class _Model:
 
     @cached_property
     def translations(self) -> list[Translation]:
-        from relaxgrad.bridge.importer.translate import translate
-
-        return [translate(graph) for graph in self.pair]
+        return [trace.translation for trace in self.traces]
 
     @cached_property
     def kernels(self) -> list[dict[str, list[str]]]:
         """For each graph of the pair: kernel that is called in the end -> names of the nodes that it computes."""
+        from relaxgrad.bridge.compile.in_place import before_in_place
+
         found = []
         for trace, translation in zip(self.traces, self.translations, strict=True):
             order = {report.node: number for number, report in enumerate(translation.nodes)}
-            alone = {k: sorted(nodes, key=lambda n: order.get(n, 0)) for k, nodes in translation.kernels.items()}
             there = calls_in(trace.mains[-1][1])
+            own = {k: translation.kernels.get(before_in_place(k), set()) for k in there}
+            alone = {k: sorted(nodes, key=lambda n: order.get(n, 0)) for k, nodes in own.items() if nodes}
             found.append({k: nodes for k, nodes in (alone | trace.groups).items() if k in there})
         return found
 

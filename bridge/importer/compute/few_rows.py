@@ -15,7 +15,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from ...blas import FEW_ROWS
+from ...blas import FEW_ROWS, FEWEST_COLUMNS
 from .gemm import Matrix
 from .layout import const, is_one, unflatten
 from .pointwise import cast, number
@@ -40,7 +40,7 @@ def fits(lhs: Matrix, rhs: Matrix, left_shape: Sequence[Any], right_shape: Seque
         return False
     if not all(isinstance(n, int | tirx.IntImm) for n in (*sizes, *left_shape, *right_shape)):
         return False
-    if int(lhs.rows) not in FEW_ROWS or int(rhs.columns) < LANES * WIDTHS[0]:
+    if int(lhs.rows) not in FEW_ROWS or int(rhs.columns) < FEWEST_COLUMNS:
         return False
     if not all(is_one(size) for size in right_shape[:-2]):  # the loop over its rows would divide for each index
         return False

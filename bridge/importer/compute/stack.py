@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,11 +15,11 @@ from .layout import const
 
 
 def stacked(*tensors: te.Tensor) -> te.Tensor:
-    """`torch.cat(tensors)` of one dtype, of known sizes and at least one dim: the tensors copied one by one.
+    """`torch.cat(tensors)` of one dtype and at least one dim: the tensors copied one by one.
 
     An expression would ask for every element which tensor it comes from.
     """
-    rows = [int(t.shape[0]) for t in tensors]
+    starts = list(itertools.accumulate((t.shape[0] for t in tensors), initial=const(0)))
 
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
         copies = []
@@ -26,10 +27,10 @@ def stacked(*tensors: te.Tensor) -> te.Tensor:
             index: list[Any] = []
             with IRBuilder() as copy, loops(source.shape, index):
                 row, *others = index
-                at = [row + const(sum(rows[:place])), *others]
+                at = [row + starts[place], *others]
                 T.buffer_store(outs[0], tirx.BufferLoad(source, index), at)
             copies.append(copy.get())
         return tirx.stmt_seq(*copies)
 
-    shape = (sum(rows), *tensors[0].shape[1:])
+    shape = (starts[-1], *tensors[0].shape[1:])
     return te.extern([shape], list(tensors), body, name="stacked", dtype=str(tensors[0].dtype))

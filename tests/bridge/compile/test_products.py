@@ -17,17 +17,17 @@ from relaxgrad.cli.cache import app as cli
 
 
 @pytest.fixture
-def measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
-    """The rows that are measured, in a process and on a machine that know nothing yet; 8 to 15 are faster generated."""
-    seen: list[int] = []
+def measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """A line for each measurement of a process and machine that know nothing yet; 8 to 15 are faster generated."""
+    seen: list[str] = []
 
-    def is_faster(rows: int) -> bool:
-        seen.append(rows)
-        return rows == 8
+    def measured() -> frozenset[int]:
+        seen.append("measured")
+        return frozenset(range(8, 16))
 
     monkeypatch.setenv("RELAXGRAD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("RELAXGRAD_CACHE", raising=False)
-    monkeypatch.setattr(products, "_is_faster", is_faster)
+    monkeypatch.setattr(products, "_measured", measured)
     monkeypatch.setattr(products, "_table", None)
     return seen
 
@@ -44,43 +44,43 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "_table", None)
 
 
-def test_each_number_of_rows_goes_where_it_is_faster(measurements: list[int]) -> None:
+def test_each_number_of_rows_goes_where_it_is_faster(measurements: list[str]) -> None:
     assert [products_run(rows) for rows in (2, 3, 8, 15, 16, 24, 25)] == [0, 0, 1, 1, 0, 0, 0]
-    assert measurements == list(products.ROWS)
+    assert len(measurements) == 1
 
 
-def test_what_was_measured_is_kept(measurements: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_was_measured_is_kept(measurements: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     products_run(8)
     forget(monkeypatch)
     assert products_run(9) == 1
-    assert measurements == list(products.ROWS)
+    assert len(measurements) == 1
     assert CliRunner().invoke(cli, ["clear"]).exit_code == 0
     forget(monkeypatch)
     products_run(10)
-    assert measurements == 2 * list(products.ROWS)
-    (table,) = json.loads((tmp_path / "cache" / "products.json").read_text()).values()
+    assert len(measurements) == 2
+    (table,) = json.loads((tmp_path / "cache" / "graphs" / "products.json").read_text()).values()
     assert table == list(range(8, 16))
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"x": 3}', '{"x": ["y"]}'])
 def test_a_file_that_is_not_ours_is_measured_again(
-    content: str, measurements: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    content: str, measurements: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     products_run(8)
     forget(monkeypatch)
-    (tmp_path / "cache" / "products.json").write_text(content)
+    (tmp_path / "cache" / "graphs" / "products.json").write_text(content)
     assert products_run(9) == 1
-    assert measurements == 2 * list(products.ROWS)
+    assert len(measurements) == 2
 
 
-def test_nothing_is_measured_for_a_graph_without_such_products(measurements: list[int]) -> None:
+def test_nothing_is_measured_for_a_graph_without_such_products(measurements: list[str]) -> None:
     products_run(64)
     torch.compile(lambda x: x.sin(), backend=relaxgrad)(torch.randn(8, 8))
     assert not measurements
 
 
 def test_nothing_is_kept_where_the_cache_is_off(
-    measurements: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    measurements: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RELAXGRAD_CACHE", "0")
     products_run(8)
@@ -88,14 +88,68 @@ def test_nothing_is_kept_where_the_cache_is_off(
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_failure_leaves_products_to_the_blas(measurements: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(rows: int) -> bool:
-        raise RuntimeError("no LLVM")
+def test_nothing_is_kept_for_a_graph_that_is_not(measurements: list[str], tmp_path: Path) -> None:
+    torch.compile(torch.mm, backend=relaxgrad, options={"cache": "off"})(torch.randn(8, 32), torch.randn(32, 64))
+    assert measurements
+    assert not (tmp_path / "cache").exists()
 
-    monkeypatch.setattr(products, "_is_faster", fails)
+
+def test_a_read_only_folder_is_read(measurements: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    products_run(8)
+    forget(monkeypatch)
+    monkeypatch.setattr(products.cache_folder.Folder, "prepare", lambda self: False)
+    assert products_run(9) == 1
+    assert len(measurements) == 1
+
+
+def test_a_failure_leaves_products_to_the_blas_and_is_not_kept(
+    measurements: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(keeps: bool) -> frozenset[int]:
+        raise OSError("no more processes")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(products, "_kept_or_measured", fails)
+        assert products_run(8) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(products, "_measured", lambda: None)
+        forget(patched)
+        assert products_run(8) == 0
+    forget(monkeypatch)
+    assert products_run(8) == 1
+    assert len(measurements) == 1
+
+
+def test_machines_that_share_a_folder_keep_their_own_answers(
+    measurements: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for machine in range(2 * products.KEPT):
+        forget(monkeypatch)
+        monkeypatch.setattr(products, "surroundings", lambda machine=machine: [machine])
+        products_run(8)
+    forget(monkeypatch)
+    products_run(9)  # the last one again
+    assert len(measurements) == 2 * products.KEPT
+    assert len(products._read()) == products.KEPT
+
+
+def test_measuring_changes_nothing_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_is_faster", lambda rows: rows == 16 and torch.get_num_threads() == 1)
     threads = torch.get_num_threads()
-    assert products_run(8) == 0
+    assert products._measured() == frozenset(range(16, 25))
     assert torch.get_num_threads() == threads
+    monkeypatch.setattr(products, "_is_faster", lambda rows: 1 // 0)
+    assert products._measured() is None
+
+
+def test_this_machine_can_be_measured() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = products._measured()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found is not None
+    assert found <= frozenset(blas.FEW_ROWS)
 
 
 @pytest.mark.parametrize(("ours", "theirs", "expected"), [(1.0, 2.0, True), (2.0, 1.0, False), (0.99, 1.0, False)])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.importer.products import sums_of_products
 from relaxgrad.bridge.kinds import Kind
@@ -136,3 +137,27 @@ def test_sums_of_symbolic_sizes_stay() -> None:
     factors = [f for _ in range(4) for f in term(24, 2, 40)]
     compiled = torch.compile(function, backend=relaxgrad, options=OPTIONS, dynamic=True)
     torch.testing.assert_close(compiled(*factors), function(*factors))
+
+
+def test_terms_of_a_symbolic_inner_size_are_one_product() -> None:
+    """The gradient of a weight that every step of a loop reads, at any batch size."""
+
+    def steps(x: Tensor, w: Tensor) -> Tensor:
+        for _ in range(6):
+            x = torch.tanh(x @ w)
+        return x
+
+    compiled = torch.compile(steps, backend=relaxgrad, options=OPTIONS)
+    with record_graphs() as records:
+        for batch in (4, 7):
+            w = (torch.randn(64, 64) / 8).requires_grad_()
+            x = torch.randn(batch, 64)
+            torch_api.mark_dynamic(x, 0)
+            (found,) = torch.autograd.grad(compiled(x, w).sum(), w)
+            (expected,) = torch.autograd.grad(steps(x.double(), w.double()).sum(), w)
+            torch.testing.assert_close(found, expected)
+            assert expected.abs().max() > 0
+    backward = records[1]
+    assert backward.symbolic
+    additions = [node for node in backward.nodes if node.op == "aten.add.Tensor"]
+    assert [node.kind for node in additions] == [Kind.LIBRARY] * 5  # the one product does them

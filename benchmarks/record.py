@@ -83,6 +83,7 @@ class ContenderRecord:
     optimizer: str = ""  # how the optimizer's step ran, under the protocol "step"
     calls: dict[str, int] = field(default_factory=dict)  # relaxgrad: nodes of all graphs by kind
     fallbacks: list[str] = field(default_factory=list)  # relaxgrad: why ops ran in ATen
+    symbolic: bool = False  # relaxgrad: whether a graph had symbolic sizes: a model's code may need their values
 
 
 @dataclass

@@ -164,6 +164,7 @@ class _Session:
             "optimizer": optimizer,
             "calls": dict(calls),
             "fallbacks": [str(reason) for graph in self.contender.graphs for reason in graph.reasons],
+            "symbolic": any(graph.symbolic for graph in self.contender.graphs),
         }
 
     def profile(self, command: dict[str, Any]) -> dict[str, Any]:

@@ -282,9 +282,12 @@ def penalty(records: Sequence[Mapping[str, Any]]) -> str:
     """What symbolic sizes cost, by geometric mean; empty where they were not measured."""
     told = []
     for name, what in ((BATCH, "A symbolic batch size takes"), (DYNAMIC, "Every size symbolic takes")):
-        ratios = [record["ratios"][name]["median"] for record in records if name in record["ratios"]]
-        if (mean := geometric_mean(ratios)) is not None:
-            told.append(f"{what} {mean - 1:+.1%} time by geometric mean of {len(ratios)} models.")
+        timed = [record for record in records if name in record["ratios"]]
+        symbolic = [record for record in timed if record["contenders"][name].get("symbolic", True)]  # of older runs
+        if (mean := geometric_mean([record["ratios"][name]["median"] for record in symbolic])) is not None:
+            told.append(f"{what} {mean - 1:+.1%} time by geometric mean of {len(symbolic)} models.")
+        if fixed := [record["model"] for record in timed if record not in symbolic]:
+            told.append(f"Their code fixes it: {', '.join(fixed)}.")
     return " ".join(told)
 
 

@@ -77,6 +77,7 @@ def contender(arguments: dict[str, Any], emit: Any) -> Answer:
                 "optimizer": "",
                 "calls": {},
                 "fallbacks": [],
+                "symbolic": "dynamic" in name,
             }
         finally:
             note(f"{command['do']} ends")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from relaxgrad.benchmarks.names import parse_against
 from relaxgrad.benchmarks.plot import check_plot, plot
 from relaxgrad.benchmarks.profile import analyse, typical
 from relaxgrad.benchmarks.record import ratio_of, step_of
-from relaxgrad.benchmarks.table import report, starts_table, steps_table
+from relaxgrad.benchmarks.table import penalty, report, starts_table, steps_table
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.runtime.profile import KernelTime
@@ -33,6 +34,21 @@ def test_steps_and_ratios() -> None:
     assert cells(table, "a")[1:4] == ["10.00 ±0", "20.00 ±0.2", "failed"]
     assert cells(table, "a")[4].startswith("2.000 ±0.02 (2.000")
     assert cells(table, "**geometric mean**")[4:] == ["4.000 (4.000)", "-"]
+
+
+def test_what_symbolic_sizes_cost() -> None:
+    """A model whose code fixes its batch says nothing of a symbolic one."""
+
+    def symbolic(name: str, cost: float, is_symbolic: bool) -> dict[str, Any]:
+        found = model(name, eager=cost)
+        found["ratios"] = {"relaxgrad-batch": found["ratios"]["eager"]}
+        found["contenders"]["relaxgrad-batch"] = found["contenders"]["eager"] | {"symbolic": is_symbolic}
+        return found
+
+    told = penalty([symbolic("a", 1.1, True), symbolic("b", 1.1, True), symbolic("c", 3.0, False)])
+    assert told.startswith("A symbolic batch size takes +10.0% time by geometric mean of 2 models.")
+    assert told.endswith("Their code fixes it: c.")
+    assert not penalty([model()])
 
 
 def test_starts_memory_and_graphs() -> None:

@@ -33,7 +33,9 @@ def page(data: dict[str, Any], others: Mapping[str, dict[str, Any]] | None = Non
     parts = [head, report(data["models"])]
     for name, other in (others or {}).items():
         records = other["models"]
-        parts += [f"## Other settings, {name}", f"{records[0]['protocol']}.", steps_table(records)]
+        cpu = other["machine"]["cpu"]
+        where = "" if cpu == machine["cpu"] else f" On another machine: {cpu}."
+        parts += [f"## Other settings, {name}", f"{records[0]['protocol']}.{where}", steps_table(records)]
         parts += [text for text in (penalty(records), "\n".join(f"- {line}" for line in failures(records))) if text]
     return "\n\n".join(parts) + "\n"
 

@@ -51,6 +51,10 @@ def test_the_command_stores_a_run_with_the_kernels_that_are_shown(tmp_path: Path
     more = (tmp_path / "docs" / "measured.md").read_text()
     assert more.startswith(text.rstrip())
     assert "## Other settings, threads" in more[len(text.rstrip()) :]
+    assert "another machine" not in more
+    file.write_text(json.dumps(data | {"machine": data["machine"] | {"cpu": "a CPU"}}))
+    assert bench_page.main([str(file), "elsewhere"], tmp_path) == 0
+    assert "On another machine: a CPU." in (tmp_path / "docs" / "measured.md").read_text()
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:

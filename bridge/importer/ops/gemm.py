@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from tvm import tirx
 
-from ... import blas
+from ... import blas, torch_api
+from ...blas import FEW_ROWS
 from ...kinds import Kind
 from ..compute import few_rows, gemm, layout
 from ..compute.gemm import Matrix
@@ -72,33 +73,40 @@ def _product(ctx: Translator, a: TensorValue, b: TensorValue, alpha: float, star
     left, right = _operand(ctx, a), _operand(ctx, b)
     if left is None or right is None:
         return _in_aten(ctx)
-    if (turned := _of_few_rows(ctx, left, right)) is not None:
-        right = turned
+    right = _turned(ctx, right)
+    is_generated = _is_generated(ctx, left, right)
+    if is_generated:
         ctx.ran_as = Kind.NATIVE
 
     def compute(p: Any, q: Any, *rest: Any) -> Any:
         first = rest[0] if rest else None
-        if turned is not None:
+        if is_generated:
             return few_rows.product(p, q, left[1], right[1], alpha=alpha, start=first)
         return gemm.product(p, q, left[1], right[1], a.dtype, alpha=alpha, start=first)
 
     return ctx.compute(compute, [left[0], right[0], *([] if start is None else [start])])
 
 
-def _of_few_rows(ctx: Translator, left: Operand, right: Operand) -> Operand | None:
-    """The right-hand side, row-major, of a product that generated code does better than the BLAS; None of another.
+def _turned(ctx: Translator, right: Operand) -> Operand:
+    """The right-hand side of a product, a transposed one row-major where enough products of few rows read it.
 
-    A transposed matrix is turned once, where enough products of the graph read it to pay for that.
+    The BLAS takes up to twice as long for few rows by a transposed matrix, and generated code takes none.
     """
+    root, by = right
+    rows = torch_api.hint_of(ctx.node.meta["val"].shape[0])
+    if not by.transposed or rows not in FEW_ROWS or root.dtype != "float32" or root.shape != (by.columns, by.rows):
+        return right
+    if not _is_shared(ctx.node):
+        return right
+    return ctx.once(layout.permute, root, (1, 0)), Matrix(by.rows, by.columns, False, by.columns)
+
+
+def _is_generated(ctx: Translator, left: Operand, right: Operand) -> bool:
+    """Whether generated code does a product better than the BLAS, as far as this machine was measured."""
     (held, matrix), (root, by) = left, right
     if not isinstance(matrix.rows, int | tirx.IntImm) or int(matrix.rows) not in ctx.options.generated_rows:
-        return None
-    if by.transposed and _is_shared(ctx.node) and root.shape == (by.columns, by.rows):
-        turned = Matrix(by.rows, by.columns, False, by.columns)
-        if few_rows.fits(matrix, turned, held.shape, (by.rows, by.columns), held.dtype):
-            return ctx.once(layout.permute, root, (1, 0)), turned
-        return None
-    return right if few_rows.fits(matrix, by, held.shape, root.shape, held.dtype) else None
+        return False
+    return few_rows.fits(matrix, by, held.shape, root.shape, held.dtype)
 
 
 def _is_shared(node: torch.fx.Node) -> bool:

@@ -14,7 +14,7 @@ zero, one = tirx.const(0, "float32"), tirx.const(1, "float32")
 mask = te.compute((rows, columns), lambda i, j: tirx.Select(j < 8, one, zero), name="mask")
 
 
-def behind(hint):
+def behind(hint: bool) -> int:
     """How many elements behind a mask of 21 x 5 its kernel overwrites."""
     sch = s_tir.Schedule(te.create_prim_func([mask], index_dtype_override="int64"))
     steps, lane = sch.split(sch.get_loops("mask")[-1], [None, 16])

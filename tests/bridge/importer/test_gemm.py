@@ -189,6 +189,32 @@ def test_a_transposed_matrix_that_many_products_read_is_turned_once() -> None:
         assert generated.call_count == ENOUGH_TO_TURN
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_the_blas_too_gets_the_turned_matrix(dynamic: bool) -> None:
+    class Steps(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(64, 64) / 8)
+
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            for _ in range(ENOUGH_TO_TURN):
+                h = torch.tanh(h @ self.w.t())
+            return h
+
+    model = Steps()
+    with (
+        mock.patch.object(products, "rows_to_generate", return_value=frozenset()),
+        mock.patch.object(gemm, "product", side_effect=gemm.product) as called,
+    ):
+        options = {"cache": "off", "compile_in": "here"}
+        compiled = torch.compile(model, backend=relaxgrad, dynamic=dynamic or None, options=options)
+        with torch.no_grad():
+            for rows in (4, 5):
+                h = torch.randn(rows, 64)
+                torch.testing.assert_close(compiled(h), model(h))
+    assert {call.args[3].transposed for call in called.call_args_list} == {False}
+
+
 @pytest.mark.usefixtures("_slow_for_few_rows")
 @pytest.mark.parametrize(
     ("left", "right"),

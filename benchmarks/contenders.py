@@ -43,8 +43,8 @@ class Contender:
             return
         if self.name == INDUCTOR:
             torch_api.load_inductor(self.draw_as_eager)
-        x = torch.ones(8, 8, requires_grad=True)
-        self.compile(_square_sum)(x).backward()
+        x = torch.ones(8, 64, requires_grad=True)
+        self.compile(_sum_of_products)(x).backward()
         torch.compiler.reset()
         torch_api.dynamo_clear_counters()
 
@@ -108,5 +108,5 @@ def _breaks() -> dict[str, int]:
     return torch_api.dynamo_counters().get("graph_break", {})
 
 
-def _square_sum(x: torch.Tensor) -> torch.Tensor:
-    return (x @ x).sum()
+def _sum_of_products(x: torch.Tensor) -> torch.Tensor:
+    return (x @ x.t() @ x).sum()

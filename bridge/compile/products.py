@@ -14,9 +14,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -27,6 +27,9 @@ from ..files import write_whole
 from ..forked import in_fork
 from . import cache_folder
 from .cache_key import surroundings
+
+if TYPE_CHECKING:
+    from ..runtime.machine import Machine
 
 #: Rows that are measured, each for the counts from it up to the next.
 ROWS = (FEW_ROWS.start, 8, 16)
@@ -161,62 +164,51 @@ def _faster() -> list[int]:
 
 
 def _is_faster(rows: int) -> bool:
+    """Whether a generated kernel takes less time than one that calls the BLAS, both called in the same way."""
+    from ..importer.compute import few_rows, gemm
+
+    sizes = (rows, INNER), (INNER, COLUMNS)
+    left, right = (gemm.Matrix(*size, False, size[1]) for size in sizes)
+    like: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the defaults are
+    operands = [torch.ones(*size, **like) for size in sizes]
+    generated = _machine(sizes, lambda a, b: few_rows.product(a, b, left, right))
+    called = _machine(sizes, lambda a, b: gemm.product(a, b, left, right, "float32"))
+    turns = [_seconds(generated.main, called.main, operands) for _ in range(ROUNDS)]
+    ours, theirs = (min(times) for times in zip(*turns, strict=True))
+    _log.debug("product of %d rows: generated %.1f us, BLAS %.1f us", rows, ours * 1e6, theirs * 1e6)
+    return ours < BETTER * theirs
+
+
+def _seconds(ours: Callable[..., Any], theirs: Callable[..., Any], operands: Sequence[torch.Tensor]) -> list[float]:
+    """Seconds of a call of each, the call before it not counted: the other one has taken the caches."""
+    found = []
+    for function in (ours, theirs):
+        function(*operands)
+        start = time.perf_counter()
+        function(*operands)
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def _machine(sizes: Sequence[tuple[int, int]], product: Callable[[Any, Any], Any]) -> Machine:
+    """A virtual machine whose `main` is one product of float32 matrices of these sizes."""
+    from tvm import relax
+
+    from ..importer.kernel import kernel_call
+    from ..importer.types import Symbols
     from ..runtime.machine import Machine
     from . import cache_link
     from .pipeline import compile_module
     from .target import resolve_target
 
-    like: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the defaults are
-    left, right = torch.ones(rows, INNER, **like), torch.ones(INNER, COLUMNS, **like)
-    out = torch.empty(rows, COLUMNS, **like)
-    library = cache_link.load(compile_module(_product(rows), resolve_target("llvm")).executable)
-    if library is None:
-        raise RuntimeError("without a linker, loops would run on other threads than the BLAS's")
-    machine = Machine(library)
-
-    def generated() -> None:
-        machine.main(left, right)
-
-    def called() -> None:
-        torch.mm(left, right, out=out)
-
-    with torch.no_grad():
-        seconds = [_fastest_in_turns(generated, called) for _ in range(ROUNDS)]
-    ours, theirs = (min(times) for times in zip(*seconds, strict=True))
-    _log.debug("product of %d rows: generated %.1f us, BLAS %.1f us", rows, ours * 1e6, theirs * 1e6)
-    return ours < BETTER * theirs
-
-
-def _fastest_in_turns(*functions: Callable[[], None]) -> list[float]:
-    """Seconds of a call of each, the call before it not counted: the other one has taken the caches."""
-    found = []
-    for function in functions:
-        function()
-        start = time.perf_counter()
-        function()
-        found.append(time.perf_counter() - start)
-    return found
-
-
-def _product(rows: int) -> Any:
-    from tvm import relax
-
-    from ..importer.compute import few_rows
-    from ..importer.compute.gemm import Matrix
-    from ..importer.kernel import kernel_call
-    from ..importer.types import Symbols
-
     builder = relax.BlockBuilder()
-    sizes = [(rows, INNER), (INNER, COLUMNS)]
     given = [relax.Var(name, relax.TensorType(size, "float32")) for name, size in zip("ab", sizes, strict=True)]
-    left, right = (Matrix(*size, False, size[1]) for size in sizes)
-
-    def product(a: Any, b: Any) -> Any:
-        return few_rows.product(a, b, left, right)
-
     with builder.function("main", given):
         with builder.dataflow():
             call = kernel_call(builder, Symbols(), product, given, (), "product")
             result = builder.emit_output(builder.normalize(call))
         builder.emit_func_output(relax.Tuple([result]))
-    return builder.get()
+    library = cache_link.load(compile_module(builder.get(), resolve_target("llvm")).executable)
+    if library is None:
+        raise RuntimeError("without a linker, loops would run on other threads than the BLAS's")
+    return Machine(library)

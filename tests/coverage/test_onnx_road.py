@@ -114,6 +114,7 @@ def test_a_crash_costs_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row(records)[:6] == [2, 1, 1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_the_audit_shows_the_road(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "seed-example", "--via", "onnx"]) == 0
     assert "by way of ONNX, graph 0, forward: right on TVM" in capsys.readouterr().out

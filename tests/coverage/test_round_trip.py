@@ -12,6 +12,7 @@ from relaxgrad.coverage.round_trip import main, passed, replay_task, summary
 from relaxgrad.coverage.zoo import REPORTED
 
 
+@pytest.mark.slow
 def test_a_model_comes_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["seed-example", "-o", str(tmp_path)]) == 0
     (record,) = json.loads((tmp_path / "round_trip.json").read_text())["models"]

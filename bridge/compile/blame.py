@@ -9,7 +9,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.op.base import call_tir
 
-from ..importer.kernel import OPAQUE
+from ..importer.kernel import OPAQUE, is_kernel_call
 from ..importer.translate import last_line
 from ..importer.translation import Translation
 
@@ -27,7 +27,7 @@ def culprits(translation: Translation, compile: Compile) -> dict[str, str]:
     for block in main.body.blocks:
         for binding in block.bindings:
             call = binding.value
-            if not (isinstance(call, relax.Call) and call.op == tvm.ir.Op.get("relax.call_tir")):
+            if not is_kernel_call(call):
                 continue
             nodes = translation.kernels.get(call.args[0].name_hint, set()) - found.keys()
             if not nodes:

@@ -22,7 +22,8 @@ import tvm_ffi
 from tvm import ir, relax, s_tir, tirx
 from tvm_ffi.structural import structural_equal
 
-from ..importer.kernel import NEW_VALUES
+from ..importer.compute.layout import is_one
+from ..importer.kernel import NEW_VALUES, is_kernel_call
 
 #: Attribute of `main` after the pass: the pairs of NEW_VALUES that are written in place, and are results no more.
 WRITTEN = "relaxgrad.written"
@@ -88,7 +89,7 @@ class _Bindings:
         if isinstance(value, relax.TupleGetItem):
             var, output = value.tuple_value, int(value.index)
             number, value = self._of.get(var, (0, None))
-        if not _is_call(value):
+        if not is_kernel_call(value):
             return None
         arguments = [k for k, given in enumerate(value.args[1].fields) if given.same_as(param)]
         if len(arguments) != 1 or any(field.same_as(param) for field in self._main.body.body.fields):
@@ -103,11 +104,7 @@ class _Bindings:
 
     def _copies(self, reader: Any) -> bool:
         """Whether nothing that a reader makes shares memory with what it reads."""
-        return _is_call(reader) and not relax.analysis.has_reshape_pattern(self._module[reader.args[0]])
-
-
-def _is_call(value: Any) -> bool:
-    return isinstance(value, relax.Call) and value.op == ir.Op.get("relax.call_tir")
+        return is_kernel_call(reader) and not relax.analysis.has_reshape_pattern(self._module[reader.args[0]])
 
 
 def _rewritten(module: tvm.IRModule, writes: Mapping[Any, Sequence[_Write]]) -> tvm.IRModule:
@@ -237,10 +234,6 @@ def _loads(statement: Any) -> list[ir.TensorLoad]:
 
 def _are(indices: Sequence[Any], variables: Sequence[tirx.IterVar], shape: Sequence[Any]) -> bool:
     """Whether the indices are a block's variables, in order; dims of one element count for nothing."""
-
-    def is_one(extent: Any) -> bool:
-        return isinstance(extent, tirx.IntImm) and int(extent) == 1
-
     several = [v.var for v in variables if not is_one(v.dom.extent)]
     left = [index for index, size in zip(indices, shape, strict=True) if not is_one(size)]
     return len(left) == len(several) and all(i.same_as(v) for i, v in zip(left, several, strict=True))

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import relax, tirx
 from tvm.relax.op.base import call_tir
 from tvm_ffi.structural import structural_equal
 
-from ..importer.kernel import OPAQUE
+from ..importer.kernel import OPAQUE, is_kernel_call
 
 #: Bindings from a group's first kernel to its last: some of its inputs live longer than they had to, or its results.
 DISTANCE = 32
@@ -80,7 +80,7 @@ def group_siblings(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
         def is_call(binding: Any) -> bool:
             """Whether a binding is of a kind that may be part of a group, whatever its kernel does."""
             call = binding.value
-            if not (isinstance(call, relax.Call) and call.op == ir.Op.get("relax.call_tir")):
+            if not is_kernel_call(call):
                 return False
             result, given = call.ty_args[0], call.args[1].fields
             if not isinstance(result, relax.TensorType) or not len(result.shape.values):

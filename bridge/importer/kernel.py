@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import relax, te, tirx
+from tvm import ir, relax, te, tirx
 from tvm.relax.op.base import call_tir
 
 from .compute import layout
@@ -23,6 +23,11 @@ OPAQUE = 8
 LIBRARY_CALL = "relaxgrad.library_call"
 #: Attribute of `main`: pairs (number of a result, number of the parameter of which it is the new value).
 NEW_VALUES = "relaxgrad.new_values"
+
+
+def is_kernel_call(value: Any) -> bool:
+    """Whether a binding's value is a call of a kernel as `kernel_call` makes it."""
+    return isinstance(value, relax.Call) and value.op == ir.Op.get("relax.call_tir")
 
 
 def kernel_call(

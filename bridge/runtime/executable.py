@@ -58,12 +58,14 @@ class Executable:
         self._evaluate = _evaluator(plan)
         whole = plan.input_count + plan.constant_count
         self._feeds = [_feed(param, whole) for param in plan.params]
-        symbols = len(self._integer_positions)
-        self._orders = {symbols + k: p.order for k, p in enumerate(plan.params) if isinstance(p, TensorParam)}
+        first = len(self._integer_positions)  # of the parameters that are no sizes
+        orders = {first + k: p.order for k, p in enumerate(plan.params) if isinstance(p, TensorParam)}
         sources = [(m.index, m.source) for m in plan.mutations]
         self._writes = [(i, output_reader(source)) for i, source in sources if not isinstance(source, InPlace)]
-        self._sizes: list[tuple[int, int]] | None = None  # (argument, bytes) of the tensors, where no size is symbolic
-        self._in_place = [(i, source.argument) for i, source in sources if isinstance(source, InPlace)]
+        self._sizes: list[tuple[int, int]] | None = None  # (argument, bytes) of the tensors, as the last call had them
+        self._in_place = [
+            (i, source.argument, orders[source.argument]) for i, source in sources if isinstance(source, InPlace)
+        ]
         self._outputs = [output_reader(output) for output in plan.outputs]
         self._result_numbers = range(plan.result_count)
         settle_heap()
@@ -117,7 +119,7 @@ class Executable:
         spans = sorted((call_args[number].data_ptr(), size, number) for number, size in sizes)
         if not any(start + size > following for (start, size, _), (following, _, _) in itertools.pairwise(spans)):
             return
-        for _, argument in self._in_place:
+        for _, argument, _ in self._in_place:
             first, length = next((start, size) for start, size, number in spans if number == argument)
             others = (span for span in spans if span[2] != argument)
             if any(start < first + length and first < start + size for start, size, _ in others):
@@ -131,14 +133,14 @@ class Executable:
         """
         written = []
         inferring = torch.is_inference_mode_enabled()
-        for index, argument in self._in_place:
+        for index, argument, order in self._in_place:
             target, given = inputs[index], call_args[argument]
             is_written = given is target or given.data_ptr() == target.data_ptr()
             if is_written and (inferring or not target.is_inference()):
                 written.append(target)
             else:
                 with torch.no_grad():
-                    target.permute(self._orders[argument]).copy_(given)
+                    target.permute(order).copy_(given)
         torch.autograd.graph.increment_version(written)
 
     def _run(self, call_args: list[Any], scalars: tuple[Any, ...]) -> list[Any]:
@@ -183,7 +185,7 @@ def _feed(param: Param, whole: int) -> Callable[[list[Any], Scalars, GraphRecord
     order, empty = memory_order(param.order), param.empty
 
     def feed(inputs: list[Any], scalars: Scalars, record: GraphRecord) -> torch.Tensor:
-        tensor: torch.Tensor = inputs[index]
+        tensor = inputs[index]
         prepared = for_vm(tensor, order)
         if prepared is not tensor and not empty and prepared.data_ptr() != tensor.data_ptr():
             record.copies += 1

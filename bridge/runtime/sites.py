@@ -80,8 +80,8 @@ _TAKES_LEAVES = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 
 def for_vm(tensor: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
     """A tensor as the machine takes it: dims in memory order (None: as they are), contiguous, in memory of its own."""
-    is_plain = tensor.is_contiguous() and not tensor.is_neg() and not tensor._is_zerotensor()
-    if is_plain and order is None and _TAKES_LEAVES and tensor.numel():
+    lies_right = order is None and tensor.is_contiguous() and tensor.numel() > 0
+    if lies_right and _TAKES_LEAVES and not (tensor.is_neg() or tensor._is_zerotensor()):
         return tensor
     if tensor.requires_grad:
         tensor = tensor.detach()

@@ -31,12 +31,32 @@ MOST_TENSORS = 24
 LONGEST_NAME = 120
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A binding of a kernel's result that may be part of a group."""
+
+    number: int  # of the binding
+    binding: relax.VarBinding
+    shape: Sequence[Any]
+    sizes: tuple[int, ...] | None  # the shape, where it is known
+    is_large: bool
+    inputs: frozenset[Any]
+
+    @classmethod
+    def of(cls, number: int, binding: relax.VarBinding) -> _Call:
+        result = binding.value.ty_args[0]
+        shape = list(result.shape.values)
+        sizes = _sizes(shape)
+        width = max(1, tvm.DataType(str(result.dtype)).bits // 8)
+        is_large = sizes is None or math.prod(sizes) * width > LARGE
+        return cls(number, binding, shape, sizes, is_large, frozenset(binding.value.args[1].fields))
+
+
 @dataclass
 class _Group:
     """Calls that become one, in order. It stands in the place of its last one, or where the first reader needs it."""
 
-    first: int  # number of the first one's binding
-    shape: Sequence[Any]
+    first: _Call
     place: int = 0  # number of the binding in whose place it stands
     is_read: bool = False  # by others: its place is settled
     members: list[relax.VarBinding] = field(default_factory=list)
@@ -46,23 +66,26 @@ class _Group:
     def results(self) -> set[Any]:
         return {member.var for member in self.members}
 
-    def takes(self, number: int, call: relax.Call, known_from: Callable[[Any], int]) -> bool:
-        """Whether the call in binding `number` may join, and gains by it: it reads a tensor that the group has."""
-        if number - self.first > NEAR and _is_large(call.ty_args[0]):
+    def takes(self, call: _Call, known_from: Callable[[Any], int]) -> bool:
+        """Whether a call may join, and gains by it: it reads a tensor that the group has."""
+        if call.is_large and call.number - self.first.number > NEAR:
             return False
-        if not structural_equal(self.shape, call.ty_args[0].shape.values):
+        if call.sizes != self.first.sizes:
             return False
-        inputs = set(call.args[1].fields)
-        if self.is_read and any(known_from(v) >= self.place for v in inputs - self.results):
+        shared = call.inputs & self.tensors
+        if not shared or (call.sizes is None and not structural_equal(self.first.shape, call.shape)):
             return False
-        shared = [v for v in inputs & self.tensors if _is_as_large(v.ty.shape.values, self.shape)]
-        return bool(shared) and len(self.tensors | inputs) < MOST_TENSORS
+        if self.is_read and any(known_from(v) >= self.place for v in call.inputs - self.results):
+            return False
+        if len(self.tensors | call.inputs) >= MOST_TENSORS:
+            return False
+        return any(_is_as_large(v.ty.shape.values, call) for v in shared)
 
-    def add(self, number: int, binding: relax.VarBinding) -> None:
-        self.members.append(binding)
-        self.tensors.update(binding.value.args[1].fields, [binding.var])
+    def add(self, call: _Call) -> None:
+        self.members.append(call.binding)
+        self.tensors.update(call.inputs, [call.binding.var])
         if not self.is_read:
-            self.place = number
+            self.place = call.number
 
 
 def group_siblings(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
@@ -124,17 +147,17 @@ def _groups(bindings: Sequence[Any], is_call: Callable[[Any], bool], joins: Call
     for number, binding in enumerate(bindings):
         own = None
         if is_call(binding):
-            call = binding.value
-            fitting = (g for g in _near(groups, number) if g.takes(number, call, known_from))
+            call = _Call.of(number, binding)
+            fitting = (g for g in _near(groups, number) if g.takes(call, known_from))
             own = next((g for g in fitting if joins(binding) and joins(g.members[0])), None)
             if own is None:
-                own = _Group(number, call.ty_args[0].shape.values, number)
+                own = _Group(call)
                 groups.append(own)
         for var in relax.analysis.all_vars(binding.value):
             if var in group_of and group_of[var] is not own:
                 group_of[var].is_read = True
         if own is not None:
-            own.add(number, binding)
+            own.add(call)
             group_of[binding.var] = own
         numbers[binding.var] = number
     return [group for group in groups if len(group.members) > 1]
@@ -142,7 +165,7 @@ def _groups(bindings: Sequence[Any], is_call: Callable[[Any], bool], joins: Call
 
 def _near(groups: Sequence[_Group], number: int) -> Iterator[_Group]:
     """The groups that began at most DISTANCE bindings before this one, the latest first."""
-    return itertools.takewhile(lambda group: number - group.first <= DISTANCE, reversed(groups))
+    return itertools.takewhile(lambda group: number - group.first.number <= DISTANCE, reversed(groups))
 
 
 def _together(builder: relax.BlockBuilder, bindings: Sequence[Any], groups: Sequence[_Group]) -> list[Any]:
@@ -201,15 +224,14 @@ def _one_call(builder: relax.BlockBuilder, group: _Group, readers: dict[Any, int
     ]
 
 
-def _is_large(type: relax.TensorType) -> bool:
-    sizes = type.shape.values
-    if not all(isinstance(n, tirx.IntImm) for n in sizes):
-        return True
-    return math.prod(map(int, sizes)) * max(1, tvm.DataType(str(type.dtype)).bits // 8) > LARGE
+def _sizes(shape: Sequence[Any]) -> tuple[int, ...] | None:
+    """A shape as numbers; None where one is not known."""
+    return tuple(map(int, shape)) if all(isinstance(n, tirx.IntImm) for n in shape) else None
 
 
-def _is_as_large(shape: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether a tensor of one shape has as many elements as one of the other; where that is unknown, the same shape."""
-    if all(isinstance(n, tirx.IntImm) for n in (*shape, *other)):
-        return math.prod(map(int, shape)) >= math.prod(map(int, other))
-    return bool(structural_equal(shape, other))
+def _is_as_large(shape: Sequence[Any], call: _Call) -> bool:
+    """Whether a tensor of this shape has as many elements as a call's result; where that is unknown, the same shape."""
+    sizes = _sizes(shape)
+    if sizes is not None and call.sizes is not None:
+        return math.prod(sizes) >= math.prod(call.sizes)
+    return bool(structural_equal(shape, call.shape))

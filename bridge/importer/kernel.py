@@ -7,14 +7,16 @@ graph's own variables, and the finished kernel gets fresh ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
 
 import tvm_ffi
 from tvm import ir, relax, te, tirx
 from tvm.relax.op.base import call_tir
 
 from .compute import layout
+from .repeats import key_of
 from .types import Symbols
 
 #: Relax's OpPatternKind for a kernel that is not fused with others.
@@ -27,7 +29,12 @@ NEW_VALUES = "relaxgrad.new_values"
 
 def is_kernel_call(value: Any) -> bool:
     """Whether a binding's value is a call of a kernel as `kernel_call` makes it."""
-    return isinstance(value, relax.Call) and value.op == ir.Op.get("relax.call_tir")
+    return isinstance(value, relax.Call) and value.op.same_as(_call_tir())
+
+
+@functools.cache
+def _call_tir() -> ir.Op:
+    return ir.Op.get("relax.call_tir")
 
 
 def kernel_call(
@@ -37,11 +44,39 @@ def kernel_call(
     tensors: Sequence[relax.Var],
     args: Sequence[Any],
     name: str,
+    made: dict[Hashable, Made] | None = None,
 ) -> relax.Call:
     """Adds the kernel that computes `function(*te_tensors, *args)` to the builder's module; returns the call to it.
 
-    `function` returns a te.Tensor or a list of them; sizes inside may use the graph's variables freely.
+    `function` returns a te.Tensor or a list of them; sizes inside may use the graph's variables freely. `made`: the
+    kernels of the builder's module by their keys (repeats.py); one that is among them is not made again.
     """
+    key = None if made is None else key_of(function, tensors, args)
+    kernel = None if made is None or key is None else made.get(key)
+    if kernel is None:
+        kernel = _kernel(builder, symbols, function, tensors, args, name)
+        if made is not None and key is not None:
+            made[key] = kernel
+    return call_tir(kernel.var, relax.Tuple([*tensors, *kernel.sizes]), kernel.result)
+
+
+class Made(NamedTuple):
+    """A kernel in a module."""
+
+    var: ir.GlobalVar
+    sizes: list[tirx.Var]  # that it is given beside its tensors
+    result: Any  # the type of its result, or a list of those of its results
+
+
+def _kernel(
+    builder: relax.BlockBuilder,
+    symbols: Symbols,
+    function: Callable[..., Any],
+    tensors: Sequence[relax.Var],
+    args: Sequence[Any],
+    name: str,
+) -> Made:
+    """The kernel of `kernel_call`."""
     placeholders = [
         te.placeholder(list(t.ty.shape.values), dtype=str(t.ty.dtype), name=_name(t.name, i))
         for i, t in enumerate(tensors)
@@ -63,12 +98,8 @@ def kernel_call(
     if any(op.attrs and "library" in op.attrs for op in operations):
         kernel = kernel.with_attr(LIBRARY_CALL, True)
     types = [relax.TensorType(list(o.shape), str(o.dtype)) for o in outputs]
-    gvar = builder.add_func(kernel, name)
-    return call_tir(
-        gvar,
-        relax.Tuple([*tensors, *extra]),
-        types if isinstance(result, list | tuple) and len(types) > 1 else types[0],
-    )
+    several = isinstance(result, list | tuple) and len(types) > 1
+    return Made(builder.add_func(kernel, name), extra, types if several else types[0])
 
 
 def _name(hint: str, number: int) -> str:

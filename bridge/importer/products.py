@@ -142,9 +142,10 @@ def convert_sum(ctx: Translator, tree: SumOfProducts) -> TensorValue:
     left, right = (ctx.compute(stacked, [_factor(ctx, *factor) for factor in side]) for side in factors)
     shapes = Matrix(rows, inner, True, rows), Matrix(inner, columns, False, columns)
     start = [ctx.env[node] for node in tree.others]  # one tensor or none
+    dtype = left.dtype
 
     def compute(a: Any, b: Any, *rest: Any) -> Any:
-        return gemm.product(a, b, *shapes, left.dtype, start=rest[0] if rest else None)
+        return gemm.product(a, b, *shapes, dtype, start=rest[0] if rest else None)
 
     return ctx.compute(compute, [left, right, *start])
 

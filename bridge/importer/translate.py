@@ -25,7 +25,7 @@ import functools
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +43,7 @@ from ..schemas import CapturedGraph, GraphKind, OutputRole
 from . import views
 from .compute import layout
 from .inputs import Inputs
-from .kernel import NEW_VALUES, kernel_call
+from .kernel import NEW_VALUES, Made, kernel_call
 from .outputs import Outputs
 from .products import SumOfProducts, convert_sum, sums_of_products
 from .registry import Converter, Refusal, registry
@@ -106,6 +106,7 @@ class Translator:
         self.scalars: list[sympy.Expr] = []
         self._scalar_numbers: dict[Any, int] = {}
         self._shared: dict[Any, TensorValue] = {}
+        self._made: dict[Hashable, Made] = {}
         self.nodes: list[NodeReport] = []
         self.kernels: dict[str, set[str]] = defaultdict(set)  # name of a kernel -> the nodes that it computes
 
@@ -446,7 +447,7 @@ class Translator:
         """Binds `function(*te_tensors, *args)`, a tensor expression (or several), to a Relax variable."""
         node = getattr(self, "node", None)
         kernel = "kernel" if node is None else str(node.target).replace("aten.", "").split(".")[0]
-        call = kernel_call(self.builder, self.symbols, function, tensors, args, kernel)
+        call = kernel_call(self.builder, self.symbols, function, tensors, args, kernel, self._made)
         if node is not None:
             self.kernels[call.args[0].name_hint].add(node.name)
         return self.builder.emit(call, name_hint=name or (node.name if node is not None else "value"))

@@ -165,9 +165,9 @@ def dense_order(fake: torch.Tensor) -> tuple[int, ...] | None:
     strides = [torch_api.expr_of(s) for s in fake.stride()]
     if any(s == 0 for s in sizes):
         return tuple(range(len(sizes)))
-    contiguous = sympy.Integer(1)
+    contiguous: Any = 1
     for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
-        if size != 1 and sympy.simplify(contiguous - stride) != 0:
+        if size != 1 and not _is_same(contiguous, stride):
             break
         contiguous = contiguous * size
     else:
@@ -176,12 +176,19 @@ def dense_order(fake: torch.Tensor) -> tuple[int, ...] | None:
     size_hints = [torch_api.hint_of(s) for s in fake.shape]
     # Dims of size one have strides without meaning: keep them where they stand among their neighbours.
     order = sorted(range(len(sizes)), key=lambda d: (-hints[d], -size_hints[d], d))
-    expected = sympy.Integer(1)
+    expected: Any = 1
     for dim in reversed(order):
-        if sizes[dim] != 1 and sympy.simplify(expected - strides[dim]) != 0:
+        if sizes[dim] != 1 and not _is_same(expected, strides[dim]):
             return None
         expected = expected * sizes[dim]
     return tuple(order)
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two sizes, numbers or sympy's expressions, are one."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return bool(sympy.simplify(a - b) == 0)
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ from tvm_ffi.structural import structural_equal
 from ...importer.compute import intrinsic
 from .one_loop import under_one_loop
 from .places import tests_places
+from .primitives import Block, Loop, Schedule
 
 #: Elements of a vector loop; LLVM splits or joins them for the registers that there are.
 LANES = 16
@@ -55,21 +56,20 @@ _EXPENSIVE = (
     *intrinsic.OPS.values(),
 )
 
-Block = Any
-Loop = Any
 
-
-def schedule(sch: s_tir.Schedule) -> s_tir.Schedule:
-    """The scheduled form of a schedule's function `main`."""
-    if not _has_root(sch):
-        return sch
-    inlined = sch.copy()
-    _inline(inlined, keep_expensive=True)
-    ahead = {inlined.get(b).name_hint for b in _blocks(inlined)}
-    ahead -= {inlined.get(b).name_hint for b in _after_numbers(inlined)}
-    if depth := _rows(inlined) or _same_elements(inlined):
-        return under_one_loop(inlined, depth, ahead)
-    _inline(sch, keep_expensive=False)
+def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function of tensor expressions with its loops in the order, lanes and threads of the rules above."""
+    if not _has_root(function):
+        return function
+    sch = Schedule(function)
+    _inline(sch, keep_expensive=True)
+    if len(_blocks(sch)) > 1 or any(_is_reduction(sch, b) for b in _blocks(sch)):
+        blocks = _after_numbers(sch)
+        ahead = {sch.get(b).name_hint for b in _blocks(sch)} - {sch.get(b).name_hint for b in blocks}
+        if depth := _rows(sch, blocks) or _same_elements(sch, blocks):
+            return under_one_loop(sch.function, depth, ahead)
+        sch = Schedule(function)
+        _inline(sch, keep_expensive=False)
     _give_loops(sch)
     for block in _blocks(sch):
         if _is_opaque(sch, block):
@@ -78,14 +78,14 @@ def schedule(sch: s_tir.Schedule) -> s_tir.Schedule:
             _reduction(sch, block)
         else:
             _element_wise(sch, block, list(sch.get_loops(block)))
-    return sch
+    return sch.function
 
 
 def is_element_wise(function: tirx.PrimFunc) -> bool:
     """Whether a function's result is one block that can share its loops with others over the same elements."""
-    sch = s_tir.Schedule(ir.IRModule({"main": function}))
-    if not _has_root(sch):
+    if not _has_root(function):
         return False
+    sch = Schedule(function)
     _inline(sch, keep_expensive=False)
     blocks = _blocks(sch)
     return len(blocks) == 1 and _runs_along(sch, blocks[0])
@@ -94,17 +94,17 @@ def is_element_wise(function: tirx.PrimFunc) -> bool:
 # ---- what a block is ----
 
 
-def _has_root(sch: s_tir.Schedule) -> bool:
+def _has_root(function: tirx.PrimFunc) -> bool:
     """Whether the function is a root block with blocks below it; a kernel of one opaque block is scheduled already."""
-    body = sch.mod["main"].body
+    body = function.body
     return isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == "root"
 
 
-def _blocks(sch: s_tir.Schedule) -> list[Block]:
+def _blocks(sch: Schedule) -> list[Block]:
     return list(sch.get_child_blocks(sch.get_sblock("root")))
 
 
-def _after_numbers(sch: s_tir.Schedule) -> list[Block]:
+def _after_numbers(sch: Schedule) -> list[Block]:
     """The blocks without those of one number (a power of AdamW's step count) that can come before them all."""
     found: list[Block] = []
     for block in _blocks(sch):
@@ -117,27 +117,27 @@ def _after_numbers(sch: s_tir.Schedule) -> list[Block]:
     return found
 
 
-def _is_opaque(sch: s_tir.Schedule, block: Block) -> bool:
+def _is_opaque(sch: Schedule, block: Block) -> bool:
     """A block with loops of its own (compute/checks.py, serial scatters)."""
     return not isinstance(sch.get(block).body, tirx.BufferStore)
 
 
-def _is_reduction(sch: s_tir.Schedule, block: Block) -> bool:
+def _is_reduction(sch: Schedule, block: Block) -> bool:
     return any(v.iter_type == tirx.IterVar.CommReduce for v in sch.get(block).iter_vars)
 
 
-def _extent(sch: s_tir.Schedule, loop: Loop) -> int | None:
+def _extent(sch: Schedule, loop: Loop) -> int | None:
     extent = sch.get(loop).extent
     return int(extent) if isinstance(extent, tirx.IntImm) else None
 
 
-def _extents(sch: s_tir.Schedule, loops: Sequence[Loop]) -> list[int] | None:
+def _extents(sch: Schedule, loops: Sequence[Loop]) -> list[int] | None:
     """Extents of the loops, None where one is symbolic."""
     extents = [_extent(sch, loop) for loop in loops]
     return None if any(e is None for e in extents) else [e for e in extents if e is not None]
 
 
-def _lanes(sch: s_tir.Schedule, loop: Loop, lanes: int) -> tuple[Loop, Loop]:
+def _lanes(sch: Schedule, loop: Loop, lanes: int) -> tuple[Loop, Loop]:
     """Splits a loop: (steps, lane). Where its extent is symbolic, whole vectors come first and then the rest.
 
     The rest is made by TVM's LoopPartition, which takes the test for the end out of the whole vectors.
@@ -149,7 +149,7 @@ def _lanes(sch: s_tir.Schedule, loop: Loop, lanes: int) -> tuple[Loop, Loop]:
     return steps, lane
 
 
-def _lanes_for(sch: s_tir.Schedule, block: Block, loop: Loop) -> int | None:
+def _lanes_for(sch: Schedule, block: Block, loop: Loop) -> int | None:
     """How many lanes a block's innermost loop gets; None where vectors do not pay.
 
     LoopPartition takes the tests in an element's expression for tests of the loop's end: it ends the process at some
@@ -161,7 +161,7 @@ def _lanes_for(sch: s_tir.Schedule, block: Block, loop: Loop) -> int | None:
     return next((n for n in (LANES, LANES // 2) if extent and extent % n == 0), None)
 
 
-def _split_by_kind(sch: s_tir.Schedule, block: Block, loops: Sequence[Loop]) -> tuple[list[Loop], list[Loop]]:
+def _split_by_kind(sch: Schedule, block: Block, loops: Sequence[Loop]) -> tuple[list[Loop], list[Loop]]:
     """(spatial loops, reduction loops) of a block whose loops bind its variables one to one."""
     kinds = [v.iter_type for v in sch.get(block).iter_vars]
     spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == tirx.IterVar.DataPar]
@@ -169,7 +169,7 @@ def _split_by_kind(sch: s_tir.Schedule, block: Block, loops: Sequence[Loop]) -> 
     return spatial, reduced
 
 
-def _give_loops(sch: s_tir.Schedule) -> None:
+def _give_loops(sch: Schedule) -> None:
     """A loop of one step around blocks that have none: where such a block stands by, TVM's rfactor fails a check."""
     for block in _blocks(sch):
         if not _is_opaque(sch, block) and not sch.get_loops(block):
@@ -179,7 +179,7 @@ def _give_loops(sch: s_tir.Schedule) -> None:
 # ---- inlining ----
 
 
-def _inline(sch: s_tir.Schedule, *, keep_expensive: bool) -> None:
+def _inline(sch: Schedule, *, keep_expensive: bool) -> None:
     for block in _blocks(sch):
         if _is_opaque(sch, block) or _is_reduction(sch, block):
             continue
@@ -195,20 +195,20 @@ def _inline(sch: s_tir.Schedule, *, keep_expensive: bool) -> None:
             sch.compute_inline(block)
 
 
-def _is_repeated(sch: s_tir.Schedule, block: Block) -> bool:
+def _is_repeated(sch: Schedule, block: Block) -> bool:
     """Whether inlining a block computes its elements more than once: it has two readers, or is one number for many."""
     readers = sch.get_consumers(block)
     return len(readers) > 1 or (not sch.get_loops(block) and any(sch.get_loops(reader) for reader in readers))
 
 
-def _loads(sch: s_tir.Schedule, block: Block) -> list[ir.TensorLoad]:
+def _loads(sch: Schedule, block: Block) -> list[ir.TensorLoad]:
     """The loads of a block's expression, each as often as it stands there."""
     found: list[ir.TensorLoad] = []
     tvm_ffi.structural_walk(sch.get(block).body, (ir.TensorLoad, found.append))
     return found
 
 
-def _reads_of(sch: s_tir.Schedule, block: Block) -> list[ir.TensorLoad]:
+def _reads_of(sch: Schedule, block: Block) -> list[ir.TensorLoad]:
     """The loads of a block's result in its readers' expressions."""
     buffer = sch.get(block).writes[0].source
     return [load for reader in sch.get_consumers(block) for load in _loads(sch, reader) if load.source.same_as(buffer)]
@@ -224,7 +224,7 @@ def _divisions(loads: Sequence[ir.TensorLoad]) -> int:
     return max((depth(index) for load in loads for index in load.indices), default=0)
 
 
-def _calls(sch: s_tir.Schedule, block: Block, names: Sequence[str]) -> bool:
+def _calls(sch: Schedule, block: Block, names: Sequence[str]) -> bool:
     """Whether a block's expression calls an op of one of these names."""
     found = False
 
@@ -236,7 +236,7 @@ def _calls(sch: s_tir.Schedule, block: Block, names: Sequence[str]) -> bool:
     return found
 
 
-def _in_parallel(sch: s_tir.Schedule, loops: list[Loop], divided: bool) -> None:
+def _in_parallel(sch: Schedule, loops: list[Loop], divided: bool) -> None:
     """Runs nested loops in parallel: fused into one, or the outermost of them alone.
 
     `divided`: an index below divides. A fused loop's variables are quotients and remainders of one number, and TVM's
@@ -251,12 +251,11 @@ def _in_parallel(sch: s_tir.Schedule, loops: list[Loop], divided: bool) -> None:
 # ---- rows ----
 
 
-def _rows(sch: s_tir.Schedule) -> int:
+def _rows(sch: Schedule, blocks: list[Block]) -> int:
     """Schedules the blocks of a kernel of reductions along the innermost dims, each below loops over the rows.
 
     Returns how many loops those are; 0 (and `sch` spoilt) where the kernel is none.
     """
-    blocks = _after_numbers(sch)
     if not blocks or any(_is_opaque(sch, b) for b in blocks) or not _is_reduction(sch, blocks[0]):
         return 0
     rows = _row_loops(sch, blocks)
@@ -269,7 +268,7 @@ def _rows(sch: s_tir.Schedule) -> int:
         return 0
 
 
-def _stay_in_rows(sch: s_tir.Schedule, blocks: list[Block], rows: int) -> bool:
+def _stay_in_rows(sch: Schedule, blocks: list[Block], rows: int) -> bool:
     """Whether each block reads of what another one wrote only what lies in its own row."""
     written = {sch.get(block).writes[0].source for block in blocks}
     sizes = [_extent(sch, loop) for loop in list(sch.get_loops(blocks[0]))[:rows]]
@@ -288,7 +287,7 @@ def _stay_in_rows(sch: s_tir.Schedule, blocks: list[Block], rows: int) -> bool:
     return all(map(own, blocks))
 
 
-def _each_along_rows(sch: s_tir.Schedule, blocks: list[Block], rows: int) -> int:
+def _each_along_rows(sch: Schedule, blocks: list[Block], rows: int) -> int:
     work = _extents(sch, sch.get_loops(blocks[0]))
     is_parallel = work is None or math.prod(work) >= PARALLEL_ELEMENTS
     divided = work is None or any(_divisions(_loads(sch, block)) for block in blocks)
@@ -314,7 +313,7 @@ def _each_along_rows(sch: s_tir.Schedule, blocks: list[Block], rows: int) -> int
     return depth
 
 
-def _row_loops(sch: s_tir.Schedule, blocks: list[Block]) -> int:
+def _row_loops(sch: Schedule, blocks: list[Block]) -> int:
     """How many leading loops all blocks share as rows; 0 where the kernel is no row kernel.
 
     Below them a reduction has its reduction loops and no spatial loop of more than one step.
@@ -333,7 +332,7 @@ def _row_loops(sch: s_tir.Schedule, blocks: list[Block]) -> int:
     return rows
 
 
-def _in_lanes(sch: s_tir.Schedule, block: Block, rows: int) -> Block | None:
+def _in_lanes(sch: Schedule, block: Block, rows: int) -> Block | None:
     """Splits a reduction into vector lanes and a reduction across them.
 
     Returns the block of partial results, its loops (rows, reduction, lane); None where the extent is too small or TVM
@@ -359,7 +358,7 @@ def _in_lanes(sch: s_tir.Schedule, block: Block, rows: int) -> Block | None:
 # ---- columns, and reductions that no group took ----
 
 
-def _reduction(sch: s_tir.Schedule, block: Block) -> None:
+def _reduction(sch: Schedule, block: Block) -> None:
     spatial, reduced = _split_by_kind(sch, block, list(sch.get_loops(block)))
     if not reduced:
         return
@@ -384,7 +383,7 @@ def _reduction(sch: s_tir.Schedule, block: Block) -> None:
     sch.decompose_reduction(block, reduced[0])
 
 
-def reads_columns(sch: s_tir.Schedule, block: Block) -> bool:
+def reads_columns(sch: Schedule, block: Block) -> bool:
     """Whether a reduction reads its largest input contiguously along a dim that it keeps (a sum of columns)."""
     node = sch.get(block)
     spatial = [v.var for v in node.iter_vars if v.iter_type == tirx.IterVar.DataPar]
@@ -403,7 +402,7 @@ def reads_columns(sch: s_tir.Schedule, block: Block) -> bool:
 # ---- element-wise ----
 
 
-def _vectorize(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
+def _vectorize(sch: Schedule, block: Block, loops: list[Loop]) -> None:
     """Vector lanes in the innermost of these loops; no parallel loop."""
     if not loops or _is_one_bfloat16(sch, block):
         return
@@ -412,7 +411,7 @@ def _vectorize(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
         sch.vectorize(_lanes(sch, loops[-1], lanes)[1])
 
 
-def _is_one_bfloat16(sch: s_tir.Schedule, block: Block) -> bool:
+def _is_one_bfloat16(sch: Schedule, block: Block) -> bool:
     """Whether every vector lane would store the same bfloat16 (a fill, a broadcast): TVM cannot compile that store."""
     node = sch.get(block)
     if str(node.writes[0].source.ty.dtype) != "bfloat16":
@@ -430,7 +429,7 @@ def _is_one_bfloat16(sch: s_tir.Schedule, block: Block) -> bool:
     return not used
 
 
-def _column_step(sch: s_tir.Schedule, block: Block) -> int:
+def _column_step(sch: Schedule, block: Block) -> int:
     """The c of an index that divides the column of the output by c (pooling's gradient, repeated columns); 0 for none.
 
     Vector lanes over such columns would read one element several times, and each lane by an address of its own.
@@ -454,7 +453,7 @@ def _column_step(sch: s_tir.Schedule, block: Block) -> int:
     return found.pop() if len(found) == 1 and found <= _STEPS else 0
 
 
-def _crossing(sch: s_tir.Schedule, block: Block) -> int | None:
+def _crossing(sch: Schedule, block: Block) -> int | None:
     """The number of the dim, not the last, that a load runs along contiguously while the last one crosses its rows."""
     node = sch.get(block)
     *outer, last = [v.var for v in node.iter_vars]
@@ -478,7 +477,7 @@ def _contains(expr: Any, wanted: Any) -> bool:
     return found
 
 
-def _in_tiles(sch: s_tir.Schedule, loops: list[Loop], extents: list[int], crossing: int) -> list[Loop]:
+def _in_tiles(sch: Schedule, loops: list[Loop], extents: list[int], crossing: int) -> list[Loop]:
     """Tiles of the dims `crossing` and last, vector lanes in the last; returns the loops around, [] where none fits.
 
     A vector along the last dim reads one element of each of its rows. The next steps read those rows' next elements,
@@ -495,19 +494,18 @@ def _in_tiles(sch: s_tir.Schedule, loops: list[Loop], extents: list[int], crossi
     return around
 
 
-def _runs_along(sch: s_tir.Schedule, block: Block) -> bool:
+def _runs_along(sch: Schedule, block: Block) -> bool:
     """Whether a block is element-wise and wants no other order than its result's: no tiles, no steps of columns."""
     if _is_opaque(sch, block) or _is_reduction(sch, block) or not sch.get_loops(block):
         return False
     return not _column_step(sch, block) and _crossing(sch, block) is None and not _is_one_bfloat16(sch, block)
 
 
-def _same_elements(sch: s_tir.Schedule) -> int:
+def _same_elements(sch: Schedule, blocks: list[Block]) -> int:
     """Schedules the blocks of a kernel with several results, all over the same elements (compile/siblings.py).
 
     Returns how many loops they have in common; 0 (and `sch` spoilt) where the kernel is none.
     """
-    blocks = _after_numbers(sch)
     if len(_blocks(sch)) < 2 or not blocks or not all(_runs_along(sch, block) for block in blocks):
         return 0
     nests = [list(sch.get_loops(block)) for block in blocks]
@@ -536,7 +534,7 @@ def _same_elements(sch: s_tir.Schedule) -> int:
     return depth
 
 
-def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
+def _element_wise(sch: Schedule, block: Block, loops: list[Loop]) -> None:
     if not loops or _is_one_bfloat16(sch, block):
         return
     extents = _extents(sch, loops)
@@ -571,7 +569,7 @@ def _element_wise(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
         _in_parallel(sch, rest, divided)
 
 
-def _symbolic(sch: s_tir.Schedule, block: Block, loops: list[Loop]) -> None:
+def _symbolic(sch: Schedule, block: Block, loops: list[Loop]) -> None:
     """Loops of which some are symbolic: fusing those would cost a division an element."""
     *outer, last = loops
     step, extent = _column_step(sch, block), _extent(sch, last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from . import cpu
 
@@ -18,13 +18,7 @@ def schedule_kernels(target: tvm.target.Target) -> Any:
         updated = tvm.IRModule(module.functions, attrs=module.attrs)
         for var, function in module.functions.items():
             if isinstance(function, tirx.PrimFunc):
-                updated.update_func(var, _schedule(function))
+                updated.update_func(var, cpu.schedule(function).with_attrs(dict(function.attrs or {})))
         return updated
 
     return apply
-
-
-def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
-    schedule = cpu.schedule(schedule)
-    return schedule.mod["main"].with_attrs(dict(function.attrs or {}))

@@ -6,16 +6,15 @@ from collections.abc import Collection
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import s_tir, tirx
 
 
-def under_one_loop(sch: s_tir.Schedule, depth: int, ahead: Collection[str] = ()) -> s_tir.Schedule:
+def under_one_loop(function: tirx.PrimFunc, depth: int, ahead: Collection[str] = ()) -> tirx.PrimFunc:
     """One nest of `depth` loops around what the nests of all blocks have below as many loops; those of the blocks that
     are called `ahead` come before it.
 
     TVM's own moves (reverse_compute_at) compute which elements of a row a block would need, and lose its predicate.
     """
-    function = sch.mod["main"]
     root = function.body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     before = [nest for nest in nests if _block_of(nest) in ahead]
@@ -40,7 +39,7 @@ def under_one_loop(sch: s_tir.Schedule, depth: int, ahead: Collection[str] = ())
         root.match_buffers, root.annotations,
     )  # fmt: skip
     whole = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
-    return s_tir.Schedule(ir.IRModule({"main": function.with_body(whole)}))
+    return function.with_body(whole)
 
 
 def _block_of(nest: Any) -> str:

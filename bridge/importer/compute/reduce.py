@@ -14,11 +14,11 @@ from .pointwise import Expr, cast, number
 Combine = Callable[[Expr, Expr], Expr]
 
 
-def normalize_dims(dims: Sequence[int] | None, rank: int) -> list[int]:
+def normalize_dims(dims: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """Sorted dims counted from the start; None or empty means all."""
     if not dims:
-        return list(range(rank))
-    return sorted({d + rank if d < 0 else d for d in dims} if rank else set())
+        return tuple(range(rank))
+    return tuple(sorted({d + rank if d < 0 else d for d in dims} if rank else set()))
 
 
 def axes_of(x: te.Tensor, dims: Sequence[int]) -> list[Any]:

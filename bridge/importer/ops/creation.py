@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,13 +26,13 @@ def filled(ctx: Translator, value: Any) -> TensorValue:
     if isinstance(value, SymbolicNumber) and value.python_type is torch.SymFloat:
         value = ctx.float_param(value)
     if isinstance(value, TensorValue):
-        return ctx.compute(
-            lambda v: te.compute(shape, lambda *_: pw.cast(v(*[0] * value.ndim), dtype), name="full"), [value]
-        )
-    constant = (
-        pw.cast(tirx.convert(ctx.dim(value)), dtype) if isinstance(value, SymbolicNumber) else pw.operand(value, dtype)
-    )
-    return ctx.compute(lambda: te.compute(shape, lambda *_: constant, name="full"), [])
+        rank = value.ndim
+        return ctx.compute(lambda v: te.compute(shape, lambda *_: pw.cast(v(*[0] * rank), dtype), name="full"), [value])
+    if isinstance(value, SymbolicNumber):
+        constant = functools.partial(pw.cast, tirx.convert(ctx.dim(value)), dtype)
+    else:
+        constant = functools.partial(pw.operand, value, dtype)
+    return ctx.compute(lambda: te.compute(shape, lambda *_: constant(), name="full"), [])
 
 
 @register(aten.full.default)

@@ -78,13 +78,15 @@ def _product(ctx: Translator, a: TensorValue, b: TensorValue, alpha: float, star
     if is_generated:
         ctx.ran_as = Kind.NATIVE
 
+    (held, matrix), (root, by), dtype = left, right, a.dtype
+
     def compute(p: Any, q: Any, *rest: Any) -> Any:
         first = rest[0] if rest else None
         if is_generated:
-            return few_rows.product(p, q, left[1], right[1], alpha=alpha, start=first)
-        return gemm.product(p, q, left[1], right[1], a.dtype, alpha=alpha, start=first)
+            return few_rows.product(p, q, matrix, by, alpha=alpha, start=first)
+        return gemm.product(p, q, matrix, by, dtype, alpha=alpha, start=first)
 
-    return ctx.compute(compute, [left[0], right[0], *([] if start is None else [start])])
+    return ctx.compute(compute, [held, root, *([] if start is None else [start])])
 
 
 def _turned(ctx: Translator, right: Operand) -> Operand:
@@ -130,4 +132,5 @@ def convert_bmm(ctx: Translator, a: TensorValue, b: TensorValue) -> Any:
     left, right = _operand(ctx, a), _operand(ctx, b)
     if left is None or right is None:
         return _in_aten(ctx)
-    return ctx.compute(lambda p, q: gemm.batch_product(p, q, left[1], right[1], count, a.dtype), [left[0], right[0]])
+    (held, matrix), (root, by), dtype = left, right, a.dtype
+    return ctx.compute(lambda p, q: gemm.batch_product(p, q, matrix, by, count, dtype), [held, root])

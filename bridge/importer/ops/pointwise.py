@@ -39,7 +39,7 @@ def emit(
     """
     fake = ctx.fake if fake is None else fake
     tensors: list[TensorValue] = []
-    slots: list[Any] = []
+    slots: list[int | Callable[[], Expr]] = []  # for each operand, the number of its tensor or what makes the number
     for operand in operands:
         if isinstance(operand, SymbolicNumber) and operand.python_type is torch.SymFloat:
             operand = ctx.float_param(operand)
@@ -47,15 +47,24 @@ def emit(
             slots.append(len(tensors))
             tensors.append(operand)
         elif isinstance(operand, SymbolicNumber):
-            slots.append(pw.cast(tirx.convert(ctx.dim(operand)), compute_dtype or "int64"))
+            slots.append(functools.partial(pw.cast, tirx.convert(ctx.dim(operand)), compute_dtype or "int64"))
         else:
-            slots.append(pw.operand(operand, compute_dtype or DTYPES[torch.tensor(operand).dtype]))
+            dtype = compute_dtype or DTYPES[torch.tensor(operand).dtype]
+            slots.append(functools.partial(pw.operand, operand, dtype))
+    with_numbers = _with_numbers(function, len(tensors), tuple(slots))
+    return ctx.compute(kernel(with_numbers), tensors, ctx.dims(fake.shape), compute_dtype, DTYPES[fake.dtype])
+
+
+def _with_numbers(
+    function: Callable[..., Expr], count: int, slots: Sequence[int | Callable[[], Expr]]
+) -> Callable[..., Expr]:
+    """`function` of the scalars of `count` tensors, a Program perhaps before them, with its numbers in their places."""
 
     def with_numbers(*values: Expr) -> Expr:
-        program, scalars = values[: len(values) - len(tensors)], values[len(values) - len(tensors) :]
-        return function(*program, *[scalars[s] if isinstance(s, int) else s for s in slots])
+        program, scalars = values[: len(values) - count], values[len(values) - count :]
+        return function(*program, *[scalars[s] if isinstance(s, int) else s() for s in slots])
 
-    return ctx.compute(kernel(with_numbers), tensors, ctx.dims(fake.shape), compute_dtype, DTYPES[fake.dtype])
+    return with_numbers
 
 
 def out_dtype(ctx: Translator) -> str:

@@ -70,7 +70,7 @@ def convert_mean_dims(
     return _mean(ctx, x, dim, keepdim)
 
 
-def _product(ctx: Translator, x: TensorValue, axes: list[int], keepdim: bool) -> TensorValue:
+def _product(ctx: Translator, x: TensorValue, axes: Sequence[int], keepdim: bool) -> TensorValue:
     if reduces_nothing(x, axes):
         return filled(ctx, 1)
     dtype = out_dtype(ctx)
@@ -248,12 +248,13 @@ def convert_layer_norm(
     if reduces_nothing(x, range(x.ndim)):
         raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements")
     given = [t for t in (weight, bias) if t is not None]
+    has_weight, has_bias = weight is not None, bias is not None
+    dtypes = opmath(x.dtype), accumulator(x.dtype), x.dtype, DTYPES[ctx.fake[1].dtype]
 
     def compute(t: te.Tensor, *parameters: te.Tensor) -> list[te.Tensor]:
         rest = list(parameters)
-        w = rest.pop(0) if weight is not None else None
-        b = rest.pop(0) if bias is not None else None
-        dtypes = opmath(x.dtype), accumulator(x.dtype), x.dtype, DTYPES[ctx.fake[1].dtype]
+        w = rest.pop(0) if has_weight else None
+        b = rest.pop(0) if has_bias else None
         return norm.layer_norm(t, w, b, axis, eps, *dtypes)
 
     return ctx.compute_many(compute, [x, *given])

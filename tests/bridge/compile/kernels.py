@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import tvm
-from tvm import s_tir, te
+from tvm import te
 
 from relaxgrad.bridge.compile import intrinsics, lowering
 from relaxgrad.bridge.compile.schedule import cpu
@@ -49,10 +49,9 @@ def _built(function: Callable[..., Any], placeholders: Sequence[Any], schedule: 
     result = function(*placeholders)
     outputs = result if isinstance(result, list) else [result]
     kernel = te.create_prim_func([*placeholders, *outputs], index_dtype_override="int64")
-    sch = s_tir.Schedule(tvm.IRModule({"main": kernel}))
     if schedule:
-        sch = cpu.schedule(sch)
+        kernel = cpu.schedule(kernel)
     with intrinsics.in_use():
-        module = intrinsics.link()(keep_selects()(sch.mod))
+        module = intrinsics.link()(keep_selects()(tvm.IRModule({"main": kernel})))
         library = tvm.compile(module, target=resolve_target("llvm"), tir_pipeline=lowering.NAME)
-    return library["main"], sch.mod["main"], outputs
+    return library["main"], kernel, outputs

@@ -48,8 +48,7 @@ def _compiled(function: Callable[..., Any], inputs: list[Tensor], target: str = 
     placeholders = [te.placeholder(tuple(x.shape), dtype=_dtype(x), name=f"x{i}") for i, x in enumerate(inputs)]
     y = te.compute(inputs[0].shape, lambda i: function(*(p(i) for p in placeholders)), name="y")
     kernel = te.create_prim_func([*placeholders, y], index_dtype_override="int64")
-    schedule = s_tir.Schedule(tvm.IRModule({"main": kernel}))
-    module = cpu.schedule(schedule).mod if vector else schedule.mod
+    module = tvm.IRModule({"main": cpu.schedule(kernel) if vector else kernel})
     with intrinsics.in_use():
         return tvm.compile(intrinsics.link()(module), target=resolve_target(target, to_run=False))
 

@@ -135,7 +135,7 @@ def test_large_kernels_run_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
 
     seen: list[str] = []
     schedule = kernels.cpu.schedule
-    monkeypatch.setattr(kernels.cpu, "schedule", lambda sch: (lambda s: (seen.append(str(s.mod)), s)[1])(schedule(sch)))
+    monkeypatch.setattr(kernels.cpu, "schedule", lambda f: (lambda s: (seen.append(s.script()), s)[1])(schedule(f)))
     assert kernels_of(lambda x: (x.sin(), x.cos()), torch.randn(64, 1024)) == 1
     assert seen[0].count("T.parallel") == 1
     assert seen[0].count("T.vectorized") == 2

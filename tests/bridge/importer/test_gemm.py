@@ -184,9 +184,9 @@ def test_a_transposed_matrix_that_many_products_read_is_turned_once() -> None:
 
     with mock.patch.object(few_rows, "product", side_effect=few_rows.product) as generated:
         run_test(steps(ENOUGH_TO_TURN), torch.randn(4, 64), torch.randn(64, 64) / 8, grad=False)
-        assert generated.call_count == ENOUGH_TO_TURN
+        assert generated.call_count == 1  # one kernel for all of them
         run_test(steps(ENOUGH_TO_TURN - 1), torch.randn(4, 64), torch.randn(64, 64) / 8, grad=False, kinds=BOTH)
-        assert generated.call_count == ENOUGH_TO_TURN
+        assert generated.call_count == 1
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -44,18 +44,18 @@ def kernel_call(
     tensors: Sequence[relax.Var],
     args: Sequence[Any],
     name: str,
-    made: dict[Hashable, Made] | None = None,
+    made: dict[Hashable, Made],
 ) -> relax.Call:
     """Adds the kernel that computes `function(*te_tensors, *args)` to the builder's module; returns the call to it.
 
     `function` returns a te.Tensor or a list of them; sizes inside may use the graph's variables freely. `made`: the
     kernels of the builder's module by their keys (repeats.py); one that is among them is not made again.
     """
-    key = None if made is None else key_of(function, tensors, args)
-    kernel = None if made is None or key is None else made.get(key)
+    key = key_of(function, tensors, args)
+    kernel = None if key is None else made.get(key)
     if kernel is None:
         kernel = _kernel(builder, symbols, function, tensors, args, name)
-        if made is not None and key is not None:
+        if key is not None:
             made[key] = kernel
     return call_tir(kernel.var, relax.Tuple([*tensors, *kernel.sizes]), kernel.result)
 

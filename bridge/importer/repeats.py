@@ -31,7 +31,7 @@ def key_of(function: Callable[..., Any], tensors: Sequence[relax.Var], args: Seq
     """
     try:
         return _of(function), tuple(map(_of_tensor, tensors)), tuple(map(_of_argument, args))
-    except _Unknown:
+    except (_Unknown, RecursionError):  # a size may be a sum of a thousand terms
         return None
 
 
@@ -53,22 +53,28 @@ def _of(value: Any, depth: int = 0) -> Hashable:
     kind = type(value)
     if kind in _PLAIN:
         return kind, value
+    if isinstance(value, type):
+        return type, value
     if kind is float:
         return kind, value.hex()  # 0.0 and -0.0 are two
     if kind is tuple or kind is torch.Size:
         return kind, tuple([_of(v, depth) for v in value])
     if kind is types.FunctionType:
-        defaults = _of(value.__defaults__, depth), _of(tuple((value.__kwdefaults__ or {}).items()), depth)
+        defaults = _of(value.__defaults__, depth + 1), _of(tuple((value.__kwdefaults__ or {}).items()), depth + 1)
         try:
             closure = tuple([_of(cell.cell_contents, depth + 1) for cell in value.__closure__ or ()])
         except ValueError:  # a cell that is still empty
             raise _Unknown from None
         # Equal code in two modules reads two sets of globals.
-        return value.__code__, value.__module__, defaults, closure
+        return value.__code__, value.__globals__.get("__name__"), defaults, closure
     if kind is functools.partial:
         return kind, _of(value.func, depth), _of(value.args, depth), _of(tuple(sorted(value.keywords.items())), depth)
+    if kind is types.BuiltinFunctionType and isinstance(value.__self__, types.ModuleType):  # bound to nothing else
+        return kind, value
     if kind is tirx.IntImm:
         return kind, str(value.ty.dtype), value.value
+    if kind is tirx.FloatImm:
+        return kind, str(value.ty.dtype), value.value.hex()
     if kind in _ARITHMETIC:
         return kind, _of(value.a, depth), _of(value.b, depth)
     if kind is tirx.Var and isinstance(value.ty, ir.PrimType):
@@ -81,4 +87,4 @@ def _of(value: Any, depth: int = 0) -> Hashable:
 #: Of sizes.
 _ARITHMETIC = frozenset({tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Max, tirx.Min})
 #: What is its own key.
-_PLAIN = frozenset({type(None), bool, int, str, type, torch.dtype, types.BuiltinFunctionType})
+_PLAIN = frozenset({type(None), bool, int, str, torch.dtype})

@@ -234,12 +234,13 @@ def _index_tensors(ctx: Translator, x: TensorValue, indices: Sequence[TensorValu
 def convert_index(ctx: Translator, x: TensorValue, indices: Sequence[TensorValue | None]) -> TensorValue:
     checked = _index_tensors(ctx, x, indices)
     given = [t for t in checked if t is not None]
-    broadcast = broadcast_shape([t.shape for t in given])
+    broadcast = tuple(broadcast_shape([t.shape for t in given]))
     shape = ctx.dims(ctx.fake.shape)
+    is_given = tuple(t is not None for t in checked)
 
     def compute(t: te.Tensor, *tensors: te.Tensor) -> te.Tensor:
         rest = iter(tensors)
-        return ix.advanced_index(t, [None if c is None else next(rest) for c in checked], shape, broadcast)
+        return ix.advanced_index(t, [next(rest) if there else None for there in is_given], shape, broadcast)
 
     return ctx.compute(compute, [x, *given])
 

@@ -145,10 +145,11 @@ def convert_constant_pad(ctx: Translator, x: TensorValue, pad: Sequence[Any], va
         before[x.ndim - 1 - k] = amounts[2 * k]
     shape = ctx.dims(ctx.fake.shape)
     fill = pw.number(value, x.dtype)
+    starts = tuple(before)
 
     def compute(t: te.Tensor) -> te.Tensor:
         def element(*i: Any) -> Any:
-            index = [k if _is(b, 0) else k - b for k, b in zip(i, before, strict=True)]
+            index = [k if _is(b, 0) else k - b for k, b in zip(i, starts, strict=True)]
             inside = [c for k, b, size in zip(index, before, t.shape, strict=True) for c in (k >= 0, k < size)]
             return tirx.if_then_else(tirx.all(*inside), t(*index), fill)
 

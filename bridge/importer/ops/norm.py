@@ -18,10 +18,10 @@ from ..values import TensorValue
 aten = torch.ops.aten
 
 
-def _optional(tensors: Sequence[te.Tensor], given: Sequence[Any]) -> list[te.Tensor | None]:
-    """The te.Tensors of those in `given` that are not None, None in the other places."""
+def _optional(tensors: Sequence[te.Tensor], given: Sequence[bool]) -> list[te.Tensor | None]:
+    """The te.Tensors in the places where one is given, None in the others."""
     rest = iter(tensors)
-    return [None if g is None else next(rest) for g in given]
+    return [next(rest) if there else None for there in given]
 
 
 @register(aten._native_batch_norm_legit_no_training.default)
@@ -37,10 +37,12 @@ def convert_batch_norm_no_training(
 ) -> tuple[TensorValue, ...]:
     """(normalised, and two tensors without elements: the CPU kernel saves no statistics in eval mode)."""
     parameters = [weight, bias]
+    given = weight is not None, bias is not None
+    dtypes = opmath(x.dtype), x.dtype
 
     def compute(t: te.Tensor, m: te.Tensor, v: te.Tensor, *rest: te.Tensor) -> te.Tensor:
-        w, b = _optional(rest, parameters)
-        return norm.batch_norm(t, m, v, w, b, eps, opmath(x.dtype), x.dtype)
+        w, b = _optional(rest, given)
+        return norm.batch_norm(t, m, v, w, b, eps, *dtypes)
 
     out = ctx.compute(compute, [x, mean, variance, *(p for p in parameters if p is not None)])
     return out, ctx.empty(ctx.fake[1]), ctx.empty(ctx.fake[2])
@@ -62,10 +64,11 @@ def convert_group_norm(
     if not isinstance(channels, int) or any(isinstance(d, int) and d == 0 for d in x.shape):
         raise ctx.refuse(ReasonKind.ARGUMENTS, "a symbolic number of channels, or no elements")
     parameters = [weight, bias]
+    given = weight is not None, bias is not None
     dtypes = opmath(x.dtype), accumulator(x.dtype), x.dtype, DTYPES[ctx.fake[1].dtype]
 
     def compute(t: te.Tensor, *rest: te.Tensor) -> list[te.Tensor]:
-        w, b = _optional(rest, parameters)
+        w, b = _optional(rest, given)
         return norm.group_norm(t, w, b, groups, channels // groups, eps, *dtypes)
 
     return ctx.compute_many(compute, [x, *(p for p in parameters if p is not None)])

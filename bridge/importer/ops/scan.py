@@ -29,7 +29,8 @@ def _cumulative(ctx: Translator, x: TensorValue, dim: int, combine: Callable[[An
         return ctx.compute(rd.cast_all, [x], dtype)
     # Elements are cast to the dtype of the result first, as ATen does.
     source = ctx.compute(rd.cast_all, [x], dtype) if x.dtype != dtype else x
-    result = ctx.compute(lambda t: scan(t, wrap_dim(dim, x.ndim), combine, wide), [source])
+    dim = wrap_dim(dim, x.ndim)
+    result = ctx.compute(lambda t: scan(t, dim, combine, wide), [source])
     return result if wide == dtype else ctx.compute(rd.cast_all, [result], dtype)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,22 @@ SIZE = tirx.Var("s0", "int64")
 
 
 @pytest.mark.parametrize(
-    "value", [2, 0.5, True, None, "a", (1, (2.0,)), torch.float32, Frozen(3), SIZE * 2 + 1, scaled(3), tirx.sqrt]
+    "value",
+    [
+        2,
+        0.5,
+        True,
+        None,
+        "a",
+        (1, (2.0,)),
+        torch.float32,
+        Frozen(3),
+        SIZE * 2 + 1,
+        scaled(3),
+        tirx.sqrt,
+        tirx.Not,
+        math.exp,
+    ],
 )
 def test_what_is_closed_over_is_part_of_the_key(value: Any) -> None:
     assert key(value) is not None
@@ -65,6 +81,7 @@ def test_what_is_closed_over_is_part_of_the_key(value: Any) -> None:
         (SIZE + 1, SIZE + 2),
         (SIZE + 1, SIZE - 1),
         (tirx.const(1, "int64"), tirx.const(1, "int32")),
+        (tirx.const(0.0, "float32"), tirx.const(-0.0, "float32")),
         (lambda x: x + 1, lambda x: x + 2),
         (lambda x, k=1: x + k, lambda x, k=2: x + k),
     ],
@@ -75,7 +92,7 @@ def test_values_that_differ_have_keys_that_differ(one: Any, other: Any) -> None:
     assert key(one) != key(other)
 
 
-@pytest.mark.parametrize("value", [[1], {"a": 1}, object(), Open(1), tensor(2), torch.ones(1), Frozen([1])])
+@pytest.mark.parametrize("value", [[1], {"a": 1}, object(), Open(1), tensor(2), torch.ones(1), Frozen([1]), [].append])
 def test_what_may_change_has_no_key(value: Any) -> None:
     assert key(value) is None
 
@@ -85,6 +102,10 @@ def test_a_function_that_calls_itself_has_no_key() -> None:
         return x * power(x, n - 1) if n else x
 
     assert key_of(power, [tensor(2)], []) is None
+
+
+def test_a_size_of_very_many_terms_has_no_key() -> None:
+    assert key(sum([SIZE] * 5000, SIZE)) is None
 
 
 def test_tensors_and_arguments_are_part_of_the_key() -> None:

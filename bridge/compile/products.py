@@ -194,7 +194,7 @@ def _machine(sizes: Sequence[tuple[int, int]], product: Callable[[Any, Any], Any
     """A virtual machine whose `main` is one product of float32 matrices of these sizes."""
     from tvm import relax
 
-    from ..importer.kernel import kernel_call
+    from ..importer.kernel import make_kernel
     from ..importer.types import Symbols
     from ..runtime.machine import Machine
     from . import cache_link
@@ -205,7 +205,7 @@ def _machine(sizes: Sequence[tuple[int, int]], product: Callable[[Any, Any], Any
     given = [relax.Var(name, relax.TensorType(size, "float32")) for name, size in zip("ab", sizes, strict=True)]
     with builder.function("main", given):
         with builder.dataflow():
-            call = kernel_call(builder, Symbols(), product, given, (), "product", {})
+            call = make_kernel(builder, Symbols(), product, given, (), "product").call(given)
             result = builder.emit_output(builder.normalize(call))
         builder.emit_func_output(relax.Tuple([result]))
     library = cache_link.load(compile_module(builder.get(), resolve_target("llvm")).executable)

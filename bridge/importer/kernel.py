@@ -8,7 +8,7 @@ graph's own variables, and the finished kernel gets fresh ones.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tvm_ffi
@@ -16,7 +16,6 @@ from tvm import ir, relax, te, tirx
 from tvm.relax.op.base import call_tir
 
 from .compute import layout
-from .repeats import key_of
 from .types import Symbols
 
 #: Relax's OpPatternKind for a kernel that is not fused with others.
@@ -28,36 +27,13 @@ NEW_VALUES = "relaxgrad.new_values"
 
 
 def is_kernel_call(value: Any) -> bool:
-    """Whether a binding's value is a call of a kernel as `kernel_call` makes it."""
+    """Whether a binding's value is a call of a kernel as `Made.call` makes it."""
     return isinstance(value, relax.Call) and value.op.same_as(_call_tir())
 
 
 @functools.cache
 def _call_tir() -> ir.Op:
     return ir.Op.get("relax.call_tir")
-
-
-def kernel_call(
-    builder: relax.BlockBuilder,
-    symbols: Symbols,
-    function: Callable[..., Any],
-    tensors: Sequence[relax.Var],
-    args: Sequence[Any],
-    name: str,
-    made: dict[Hashable, Made],
-) -> relax.Call:
-    """Adds the kernel that computes `function(*te_tensors, *args)` to the builder's module; returns the call to it.
-
-    `function` returns a te.Tensor or a list of them; sizes inside may use the graph's variables freely. `made`: the
-    kernels of the builder's module by their keys (repeats.py); one that is among them is not made again.
-    """
-    key = key_of(function, tensors, args)
-    kernel = None if key is None else made.get(key)
-    if kernel is None:
-        kernel = _kernel(builder, symbols, function, tensors, args, name)
-        if key is not None:
-            made[key] = kernel
-    return call_tir(kernel.var, relax.Tuple([*tensors, *kernel.sizes]), kernel.result)
 
 
 class Made(NamedTuple):
@@ -67,8 +43,12 @@ class Made(NamedTuple):
     sizes: list[tirx.Var]  # that it is given beside its tensors
     result: Any  # the type of its result, or a list of those of its results
 
+    def call(self, tensors: Sequence[relax.Var]) -> relax.Call:
+        """The kernel's results for these tensors."""
+        return call_tir(self.var, relax.Tuple([*tensors, *self.sizes]), self.result)
 
-def _kernel(
+
+def make_kernel(
     builder: relax.BlockBuilder,
     symbols: Symbols,
     function: Callable[..., Any],
@@ -76,7 +56,10 @@ def _kernel(
     args: Sequence[Any],
     name: str,
 ) -> Made:
-    """The kernel of `kernel_call`."""
+    """Adds the kernel that computes `function(*te_tensors, *args)` to the builder's module.
+
+    `function` returns a te.Tensor or a list of them; sizes inside may use the graph's variables freely.
+    """
     placeholders = [
         te.placeholder(list(t.ty.shape.values), dtype=str(t.ty.dtype), name=_name(t.name, i))
         for i, t in enumerate(tensors)

@@ -71,10 +71,8 @@ def _of(value: Any, depth: int = 0) -> Hashable:
         return kind, _of(value.func, depth), _of(value.args, depth), _of(tuple(sorted(value.keywords.items())), depth)
     if kind is types.BuiltinFunctionType and isinstance(value.__self__, types.ModuleType):  # bound to nothing else
         return kind, value
-    if kind is tirx.IntImm:
-        return kind, str(value.ty.dtype), value.value
-    if kind is tirx.FloatImm:
-        return kind, str(value.ty.dtype), value.value.hex()
+    if kind is tirx.IntImm or kind is tirx.FloatImm:
+        return kind, str(value.ty.dtype), _of(value.value)
     if kind in _ARITHMETIC:
         return kind, _of(value.a, depth), _of(value.b, depth)
     if kind is tirx.Var and isinstance(value.ty, ir.PrimType):

@@ -43,10 +43,11 @@ from ..schemas import CapturedGraph, GraphKind, OutputRole
 from . import views
 from .compute import layout
 from .inputs import Inputs
-from .kernel import NEW_VALUES, Made, kernel_call
+from .kernel import NEW_VALUES, Made, make_kernel
 from .outputs import Outputs
 from .products import SumOfProducts, convert_sum, sums_of_products
 from .registry import Converter, Refusal, registry
+from .repeats import key_of
 from .sites import Sites, consumed_outputs, draws_random
 from .translation import CallingPlan, NodeReport, ScalarRef, Translation
 from .types import DTYPES, Symbols, UnsupportedSize, dense_order, is_empty, is_typed
@@ -106,7 +107,7 @@ class Translator:
         self.scalars: list[sympy.Expr] = []
         self._scalar_numbers: dict[Any, int] = {}
         self._shared: dict[Any, TensorValue] = {}
-        self._made: dict[Hashable, Made] = {}
+        self._made: dict[Hashable, Made] = {}  # by the keys of repeats.py
         self.nodes: list[NodeReport] = []
         self.kernels: dict[str, set[str]] = defaultdict(set)  # name of a kernel -> the nodes that it computes
 
@@ -447,10 +448,15 @@ class Translator:
         """Binds `function(*te_tensors, *args)`, a tensor expression (or several), to a Relax variable."""
         node = getattr(self, "node", None)
         kernel = "kernel" if node is None else str(node.target).replace("aten.", "").split(".")[0]
-        call = kernel_call(self.builder, self.symbols, function, tensors, args, kernel, self._made)
+        key = key_of(function, tensors, args)
+        made = None if key is None else self._made.get(key)
+        if made is None:
+            made = make_kernel(self.builder, self.symbols, function, tensors, args, kernel)
+            if key is not None:
+                self._made[key] = made
         if node is not None:
-            self.kernels[call.args[0].name_hint].add(node.name)
-        return self.builder.emit(call, name_hint=name or (node.name if node is not None else "value"))
+            self.kernels[made.var.name_hint].add(node.name)
+        return self.builder.emit(made.call(tensors), name_hint=name or (node.name if node is not None else "value"))
 
     def compute(self, function: Callable[..., Any], tensors: Sequence[TensorValue], *args: Any) -> TensorValue:
         """One native result: `function(*te_tensors, *args)` returns a te.Tensor."""

@@ -63,9 +63,10 @@ def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
         return function
     sch = Schedule(function)
     _inline(sch, keep_expensive=True)
-    if len(_blocks(sch)) > 1 or any(_is_reduction(sch, b) for b in _blocks(sch)):
+    left = _blocks(sch)
+    if len(left) > 1 or any(_is_reduction(sch, b) for b in left):
         blocks = _after_numbers(sch)
-        ahead = {sch.get(b).name_hint for b in _blocks(sch)} - {sch.get(b).name_hint for b in blocks}
+        ahead = {sch.get(b).name_hint for b in left} - {sch.get(b).name_hint for b in blocks}
         if depth := _rows(sch, blocks) or _same_elements(sch, blocks):
             return under_one_loop(sch.function, depth, ahead)
         sch = Schedule(function)

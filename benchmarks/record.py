@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -12,13 +12,14 @@ from relaxgrad.coverage.timing import summarize
 from relaxgrad.coverage.train_record import Judgement
 
 SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
+AS_EAGER_MULTIPLE = 4.0  # coverage.numbers.AS_EAGER.multiple, without importing torch; a test holds it
 
 
 class Status(StrEnum):
     """What became of one contender."""
 
     TIMED = "timed"
-    WRONG = "wrong"  # its first step is not eager's; it was never timed
+    WRONG = "wrong"  # its first step is not right, and eager is steadier; it was never timed
     FAILED = "failed"  # it did not compile, crashed, or took too long
 
 
@@ -73,6 +74,7 @@ class ContenderRecord:
     warm: Start | None = None  # a second process on the cache that another one filled
     warm_reason: str = ""  # why there is none
     judged: dict[str, Judgement] = field(default_factory=dict)  # loss, gradients, buffers, parameters -> judgement
+    conditioning: str = ""  # a first step that was not right and is timed: what eager does there, with figures
     own_random: bool = False  # timed with random numbers of its own, and judged in a process that drew as eager does
     step: Step | None = None
     memory: int | None = None  # bytes: highest resident memory of the steps after the first, over the baseline
@@ -147,6 +149,15 @@ def ratio_of(other: Step, own: Step) -> Ratio:
         rounds=len(pairs),
         of_cpu=other.cpu_median / own.cpu_median if own.cpu_median else None,
     )
+
+
+def times_eager(judged: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """The largest error of a first step in units of eager's own (at least 2 eps): at most 4 is as accurate as eager.
+
+    `judged`: as in the JSON of a ContenderRecord. None where nothing was compared.
+    """
+    ratios = [j["worst_ratio"] for j in judged.values() if j["worst_ratio"] is not None]
+    return max(ratios) * AS_EAGER_MULTIPLE if ratios else None
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:

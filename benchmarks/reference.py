@@ -1,6 +1,7 @@
 """The judge's worker: eager's first step and its float64 reference, and every contender's first step held against them.
 
-The judgement is that of `relaxgrad train` (coverage/numbers.py). The parameters after an optimizer step are judged
+The judgement is that of `relaxgrad train` (coverage/numbers.py); where a first step is not right, `conditioning` asks
+what eager itself does there (coverage/conditioning.py). The parameters after an optimizer step are judged
 against AdamW on the contender's own gradients: AdamW divides a gradient by its size, so where a gradient is noise the
 update of eager is noise as well, and tells nothing of the optimizer. A compiled optimizer gets its step count as a
 float32 tensor, and `1 - 0.999 ** step` loses four digits there; so the rounding that is allowed is that of AdamW with
@@ -18,11 +19,20 @@ from torch import Tensor
 
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage import numbers
+from relaxgrad.coverage.conditioning import (
+    conditioning,
+    eager_variants,
+    float64_difference,
+    is_ill_conditioned,
+    zeros_of_aot,
+)
 from relaxgrad.coverage.models import describe, load_problem
 from relaxgrad.coverage.problem import Problem, seed_everything
 from relaxgrad.coverage.train_record import Judgement
-from relaxgrad.coverage.training import LEARNING_RATE, judge_buffers, judgement
+from relaxgrad.coverage.trainee import LEARNING_RATE
+from relaxgrad.coverage.training import judge_buffers, judgement
 
+from .contenders import Contender
 from .session import load_like, start_of
 
 Emit = Callable[[dict[str, Any]], None]
@@ -32,17 +42,19 @@ Named = Mapping[str, Tensor | None]
 def session(arguments: dict[str, Any], emit: Emit) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Arguments: model, seed, and `start`: the file to leave the problem's parameters, buffers and inputs in.
 
-    The session answers {"do": "parameters"} with their number, and {"do": "judge", "values": file} with a Judgement of
-    loss, gradients, buffers and parameters. Raises UserError for a model that does not run in eager.
+    The session answers {"do": "parameters"} with their number, {"do": "judge", "values": file} with a Judgement of
+    loss, gradients, buffers and parameters, and {"do": "conditioning", "values": file, "contender": name} with
+    {"ill_conditioned": bool, "told": both figures in a line}. Raises UserError for a model that does not run in eager.
     """
     judge = _Judge(arguments["model"], arguments["seed"], Path(arguments["start"]))
-    commands = {"parameters": judge.parameters, "judge": judge.judge}
+    commands = {"parameters": judge.parameters, "judge": judge.judge, "conditioning": judge.conditioning}
     return lambda command: commands[command["do"]](command)
 
 
 class _Judge:
     def __init__(self, model: str, seed: int, start: Path):
         problem = load_problem(model, seed)
+        self.model, self.seed, self.start = model, seed, start
         self.count = problem.parameter_count()
         self.state = {name: p.detach().clone() for name, p in problem.named_parameters().items()}
         self.buffers = {name: b.detach().clone() for name, b in problem.module.named_buffers()}
@@ -58,12 +70,31 @@ class _Judge:
         eager, reference = self.eager, self.reference
         judged = {
             "loss": judgement({"loss": reference.loss}, {"loss": eager.loss}, {"loss": found["loss"]}),
-            "gradients": judgement(reference.gradients, eager.gradients, found["gradients"]),
+            "gradients": judgement(reference.gradients, eager.gradients, found["gradients"], self._zeros(found)),
         }
         judged["buffers"] = judge_buffers(self.buffers, reference.buffers, eager.buffers, found["buffers"])
         if "parameters" in found:
             judged["parameters"] = self._judge_update(found["gradients"], found["parameters"])
         return {name: vars(verdict) for name, verdict in judged.items()}
+
+    def conditioning(self, command: dict[str, Any]) -> dict[str, Any]:
+        values = torch.load(command["values"])
+        result = numbers.StepValues(values["loss"], values["gradients"], values["buffers"])
+        variants = eager_variants(self._build, self.seed, steps=1)
+        found = conditioning(self.seed, self.reference, self.eager, result, variants)
+        if found.covered:
+            contender = Contender(command["contender"], draw_as_eager=True)
+            found.float64, found.float64_reason = float64_difference(self._build, self.seed, contender.compile)
+        return {"ill_conditioned": is_ill_conditioned(found), "told": found.told()}
+
+    def _build(self) -> Problem:
+        return load_like(self.model, self.seed, self.start)
+
+    def _zeros(self, found: dict[str, Any]) -> frozenset[str]:
+        """See `zeros_of_aot`; asked only where the contender has a gradient and eager has none."""
+        if all(found["gradients"].get(n) is None for n, g in self.eager.gradients.items() if g is None):
+            return frozenset()
+        return zeros_of_aot(self._build, self.seed)
 
     def _judge_update(self, gradients: Named, result: Named) -> Judgement:
         reference, rounded = (_adamw(self.state, gradients, dtype) for dtype in (torch.float64, torch.float32))

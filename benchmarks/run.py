@@ -7,7 +7,8 @@ Note [The protocol of a benchmark]
 - Cold: caches off, and the cache folder empty. A process first imports what it needs and compiles a function of one
   line; that is `loading`. Then the first step of the model is timed, and with it the backend's own share.
 - Warm: one process fills the cache folder, and the first step of another on the same folder is timed.
-- The first step of every contender, cold and warm, is judged by the float64 rule. One that is wrong is not timed.
+- The first step of every contender, cold and warm, is judged by the float64 rule. One that is wrong is not timed; one
+  that is right and less accurate than eager is, and so is one where eager itself moves as far (its record says so).
   Inductor draws dropout masks with a generator of its own, so where its first step is another than eager's, one more
   process in which it draws as eager does is judged in its place; timed is the one with its own, which is the faster.
 - Turns A B A B ...: a step that is not timed (the others have taken the caches), then so many timed ones as make a turn
@@ -197,12 +198,24 @@ def _cold(run: _Run, found: ContenderRecord, worker: Worker, judge: Worker) -> N
     if wrong and found.name in OWN_RANDOM:
         run.say(f"{found.name}: first step with eager's random numbers")
         wrong = _judge_with_eagers_random(run, found, judge)
+    if wrong and found.judged and not _judged_missing(found):
+        run.say(f"{found.name}: whether eager is steady")
+        command = {"do": "conditioning", "values": str(folder / "values.pt"), "contender": found.name}
+        asked = judge.call(command, run.time_limit).value
+        if asked is not None and asked["ill_conditioned"]:
+            found.conditioning, wrong = asked["told"], ""
     if wrong:
         found.status, found.reason = (Status.FAILED, wrong) if not found.judged else (Status.WRONG, wrong)
         worker.close()
         return
     found.status = Status.TIMED
     run.workers[found.name] = worker
+
+
+def _judged_missing(found: ContenderRecord) -> bool:
+    """Whether something is not right that no conditioning explains: a tensor is missing, or an update is off."""
+    others = [judged.failed for what, judged in found.judged.items() if what not in ("gradients", "buffers")]
+    return any(others) or any(judged.missing for judged in found.judged.values())
 
 
 def _judge_with_eagers_random(run: _Run, found: ContenderRecord, judge: Worker) -> str:
@@ -231,7 +244,8 @@ def _warm(run: _Run, found: ContenderRecord, judge: Worker) -> None:
                 found.warm_memory = None if told is None else told["memory"]
     if found.own_random:  # the numbers are not eager's, and say nothing
         return
-    if wrong := _judge(run, judge, folder / "values.pt", ContenderRecord(found.name)):
+    wrong = _judge(run, judge, folder / "values.pt", ContenderRecord(found.name))
+    if wrong and not found.conditioning:
         found.warm, found.warm_reason = None, f"wrong: {wrong}"
 
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from relaxgrad.bridge import torch_api
 from relaxgrad.coverage.models import describe, load_problem
 from relaxgrad.coverage.problem import Problem, copy_tensors, seed_everything
-from relaxgrad.coverage.training import LEARNING_RATE, cause_of
+from relaxgrad.coverage.trainee import LEARNING_RATE
+from relaxgrad.coverage.training import cause_of
 
 from . import memory, probes
 from .contenders import Contender

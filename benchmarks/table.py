@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .names import BATCH, DYNAMIC, EAGER, RELAXGRAD
-from .record import Status, geometric_mean
+from .names import BATCH, DYNAMIC, EAGER, RELAXGRAD, SYMBOLIC
+from .record import Status, geometric_mean, times_eager
 
 KERNELS = 25  # of a profile that are shown
 NAME = 50  # characters of a kernel's name
@@ -29,10 +29,12 @@ def steps_table(records: Sequence[Mapping[str, Any]]) -> str:
     names = _names(records)
     others = [name for name in names if name != RELAXGRAD]
     profiled = any(record["profile"] for record in records)
-    columns = ["model", *(f"{name} ms" for name in names), *(f"{name} / relaxgrad" for name in others)]
+    columns = ["model", *(f"{name} ms" for name in names), *(f"{name} error" for name in compilers(names))]
+    columns += [f"{name} / relaxgrad" for name in others]
     columns += ["share of the limit (capped)"] if profiled else []
     rows = [_step_row(record, names, others, profiled) for record in records]
-    means = ["**geometric mean**", *[""] * len(names), *(_mean(records, name) for name in others)]
+    means = ["**geometric mean**", *[""] * (len(names) + len(compilers(names)))]
+    means += [_mean(records, name) for name in others]
     if profiled:
         profiles = [record["profile"] for record in records if record["profile"]]
         share, capped = (geometric_mean([p[k] for p in profiles]) for k in ("share_of_limit", "share_of_limit_capped"))
@@ -46,11 +48,25 @@ def _step_row(record: Mapping[str, Any], names: Sequence[str], others: Sequence[
         contender = record["contenders"].get(name)
         step = contender and contender["step"]
         row.append(_milliseconds(step) if step else (contender["status"] if contender else "-"))
+    row += [_times_eager(record["contenders"].get(name)) for name in compilers(names)]
     row += [_ratio(record["ratios"].get(name)) for name in others]
     if profiled:
         profile = record["profile"]
         row.append(f"{profile['share_of_limit']:.2f} ({profile['share_of_limit_capped']:.2f})" if profile else "-")
     return row
+
+
+def compilers(names: Sequence[str]) -> list[str]:
+    """The contenders whose errors are told beside eager's."""
+    return [name for name in names if name != EAGER and name not in SYMBOLIC]
+
+
+def _times_eager(contender: Mapping[str, Any] | None) -> str:
+    """The largest error of the first step in units of eager's; an asterisk where eager is no steadier itself."""
+    times = contender and times_eager(contender["judged"])
+    if not contender or times is None:
+        return "-"
+    return f"{times:.1f}x" + ("*" if contender.get("conditioning") else "")
 
 
 def _milliseconds(step: Mapping[str, Any]) -> str:
@@ -247,6 +263,8 @@ def failures(records: Sequence[Mapping[str, Any]]) -> list[str]:
         for name, contender in record["contenders"].items():
             if contender["reason"]:
                 lines.append(f"{where}, {name}: {contender['status']}: {contender['reason']}")
+            if contender.get("conditioning"):
+                lines.append(f"{where}, {name}: ill-conditioned, and timed: {contender['conditioning']}")
             if contender["warm_reason"]:
                 lines.append(f"{where}, {name}: no start with a warm cache: {contender['warm_reason']}")
     return lines

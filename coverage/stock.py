@@ -120,7 +120,7 @@ def first_fault(module: torch.fx.GraphModule, inputs: list[Any], results: list[t
     # The float64 kernel of an embedding bag fills in helper outputs that the float32 one leaves empty.
     wide = {n: r if (r := reference.get(n)) is not None and r.shape == t.shape else t for n, t in eager.items()}
     found = numbers.compare_all(wide, eager, dict(zip(eager, results, strict=True)))
-    bad = [c for c in found if not c.passed and c.verdict is not numbers.Verdict.EMPTY]
+    bad = [c for c in found if not c.right and c.verdict is not numbers.Verdict.EMPTY]
     return str(bad[0]) if bad else ""
 
 

@@ -12,13 +12,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relaxgrad.bridge.kinds import Kind
 
 from ..process import Outcome, State, run_task
 from ..train_record import NO_REFERENCE
 from .record import AuditRecord, Cause, Verdict
+
+if TYPE_CHECKING:
+    from relaxgrad.bridge.schemas import GraphRecord
 
 TASK = "relaxgrad.coverage.audit.auditor:audit_task"
 PARTIAL = "partial"  # the event of a record whose model has trained
@@ -159,7 +162,6 @@ def _audit_dry(model: str, seed: int, emit: Emit) -> AuditRecord:
 
 
 def _audit(model: str, seed: int, steps: int, stock: bool, onnx: bool, emit: Emit) -> AuditRecord:
-    from relaxgrad.bridge.backend import record_graphs
     from relaxgrad.bridge.errors import UserError
 
     from ..blockers import dynamic_shapes, in_place, operators
@@ -170,8 +172,9 @@ def _audit(model: str, seed: int, steps: int, stock: bool, onnx: bool, emit: Emi
 
     clock = _Clock(emit)
     profile = _Profile()
-    with clock("train"), record_graphs() as graphs:
-        train = train_model(model, steps, seed, emit=emit, inspect=profile)
+    graphs: list[GraphRecord] = []
+    with clock("train"):
+        train = train_model(model, steps, seed, emit=emit, inspect=profile, graphs=graphs)
     record = AuditRecord(model, parameters=train.parameters, train=train.to_json())
     record.verdict, record.cause, record.reason = verdict(record.train or {})
 
@@ -215,6 +218,8 @@ def verdict(train: dict[str, Any]) -> tuple[Verdict, Cause, str]:
     if train["status"] == "trained":
         partly = train["calls"].get(Kind.FALLBACK, 0) or sum(train["graph_breaks"].values())
         return (Verdict.WITH_FALLBACKS if partly else Verdict.YES), Cause.NONE, ""
+    if train["status"] == "ill-conditioned":
+        return Verdict.ILL_CONDITIONED, Cause.NONE, train["reason"]
     if train["status"] == "wrong":
         return Verdict.NO, Cause.WRONG, train["reason"]
     if train["reason"].startswith(NO_REFERENCE):

@@ -14,6 +14,7 @@ class Verdict(StrEnum):
 
     YES = "trains"
     WITH_FALLBACKS = "trains, partly in PyTorch"  # ops in ATen, or graph breaks with eager code between them
+    ILL_CONDITIONED = "ill-conditioned"  # at every seed tried; eager moves as far, and in float64 the two agree
     NO = "does not train"
     DRY = "not run"  # --dry-run: what would run where
 
@@ -26,7 +27,7 @@ class Cause(StrEnum):
     NO_REFERENCE = "no float64 reference"  # it does not run in float64, so nothing could be judged
     NOT_CAPTURED = "not captured"  # torch.compile hands nothing over
     REFUSED = "refused"  # no graph with native or library calls was compiled and run
-    WRONG = "wrong numbers"  # gradients, buffers or losses are not eager's
+    WRONG = "wrong numbers"  # gradients, buffers or losses are not right
     ERROR = "error"  # an exception in the compiled run
     CRASH = "crash"  # the process died
     TIMEOUT = "time limit"

@@ -110,7 +110,7 @@ def _optimizer(build: Callable[[], Problem], found: dict[str, Any]) -> None:
     kinds = {kind.value: sum(g.calls.get(kind, 0) for g in graphs) for kind in Kind}
     names = [f"parameter {i}" for i in range(len(start))]
     pairs = [dict(zip(names, values, strict=True)) for values in (reference, eager, result)]
-    failed = [str(c) for c in numbers.compare_all(*pairs) if not c.passed]
+    failed = [str(c) for c in numbers.compare_all(*pairs) if not c.right]
     unmoved = [n for n, a, b in zip(names, start, result, strict=True) if torch.equal(a, b)]
     found["optimizer"] = {
         "compiled_graphs": len(graphs),

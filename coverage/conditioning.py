@@ -1,0 +1,250 @@
+"""Whether a problem is ill-conditioned: asked where a result is not right, before anything is called wrong.
+
+Note [Ill-conditioned]
+A ReLU whose argument is 1e-7, a tie of a max pool or a long chaotic loss curve turns the last place of a float32 number
+into a visible difference, and eager moves as far when it sums in another order. So where a result is not right, two
+questions are asked, and only if both are answered yes is the result *ill-conditioned at this seed* instead of wrong:
+
+1. Does eager itself move as far? VARIANTS are legitimate runs of eager: without oneDNN, in channels_last, on another
+   number of threads, and with inputs moved by one unit in the last place. Every tensor that is not right must be within
+   what one of them shows for that same tensor, and the rounding that is right without any kink. Tensors that are
+   missing, all zero, not finite, or of another shape or dtype are never explained by it.
+2. Is the compiled graph itself right? The same problem compiled in float64 must agree with eager in float64 to
+   FLOAT64_AGREES, where rounding is nine digits away from any kink. A wrong index, mask or formula shows there.
+
+Loss curves have no float64 rule: rounding grows over the optimizer's steps. Their limit is eager's own spread, the
+largest distance between the curves of any two of eager's runs, and at least the 64 eps at which a result is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from . import numbers
+from .models import describe
+from .problem import Problem, copy_tensors, map_tensors, seed_everything, set_random_state
+from .train_record import Conditioning
+from .trainee import Trainee
+
+FLOAT64_AGREES = 1e-9  # relative to a tensor's largest value: seven digits above float64's rounding
+
+Build = Callable[[], Problem]  # the same problem anew each time
+Compile = Callable[[nn.Module], Callable[..., object]]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A legitimate run of eager whose roundings differ from those of the plain one."""
+
+    name: str
+    context: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+    change: Callable[[Problem], bool] = lambda problem: True  # False where it would change nothing
+
+
+@contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    with warnings.catch_warnings():  # that TF32 is for GPUs
+        warnings.simplefilter("ignore")
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+
+
+@contextlib.contextmanager
+def _other_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if threads > 1 else 2)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _channels_last(problem: Problem) -> bool:
+    if not any(p.ndim == 4 for p in problem.module.parameters()):
+        return False
+    problem.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # mypy sees one overload
+
+    def last(tensor: Tensor) -> Tensor:
+        if tensor.ndim != 4:
+            return tensor
+        moved = tensor.detach().to(memory_format=torch.channels_last)
+        return moved.requires_grad_(tensor.requires_grad)
+
+    problem.args, problem.kwargs = map_tensors((problem.args, problem.kwargs), last)
+    return True
+
+
+def _one_ulp(problem: Problem) -> bool:
+    """Moves the floating-point inputs up by one unit in the last place; without any, the parameters."""
+    moved = 0
+
+    def up(tensor: Tensor) -> Tensor:
+        nonlocal moved
+        if not tensor.is_floating_point():
+            return tensor
+        moved += tensor.numel()
+        raised = torch.nextafter(tensor.detach(), torch.full_like(tensor, float("inf")))
+        return raised.requires_grad_(tensor.requires_grad)
+
+    problem.args, problem.kwargs = map_tensors((problem.args, problem.kwargs), up)
+    if not moved:
+        with torch.no_grad():
+            for parameter in problem.module.parameters():
+                if parameter.is_floating_point():
+                    parameter.copy_(torch.nextafter(parameter, torch.full_like(parameter, float("inf"))))
+    return True
+
+
+VARIANTS = (
+    Variant("without oneDNN", context=_without_onednn),
+    Variant("channels_last", change=_channels_last),
+    Variant("another number of threads", context=_other_threads),
+    Variant("inputs moved by one ulp", change=_one_ulp),
+)
+
+
+@dataclass(frozen=True)
+class VariantRun:
+    """What one variant of eager left behind."""
+
+    first: numbers.StepValues
+    losses: list[float]
+
+
+def eager_variants(build: Build, seed: int, steps: int) -> dict[str, VariantRun]:
+    """`steps` AdamW steps of each variant of eager that changes something; one that raises is left out."""
+    found = {}
+    for variant in VARIANTS:
+        problem = build()
+        if not variant.change(problem):
+            continue
+        trainee = Trainee(problem, seed)
+        try:
+            with variant.context():
+                for _ in range(steps):
+                    set_random_state(trainee.random_state)
+                    trainee.finish(trainee.step())
+        except (RuntimeError, NotImplementedError):  # an op that has no such kernel
+            continue
+        found[variant.name] = VariantRun(trainee.first, trainee.losses)
+    return found
+
+
+def curve_limit(eager: list[float], variants: Mapping[str, VariantRun]) -> float:
+    """The largest relative difference of a loss curve from eager's that is within eager's own spread."""
+    curves = [eager, *(run.losses for run in variants.values())]
+    spread = max((numbers.curve_difference(a, b) for a, b in itertools.combinations(curves, 2)), default=0.0)
+    return max(spread, numbers.RIGHT.floor_eps * torch.finfo(torch.float32).eps)
+
+
+def conditioning(
+    seed: int,
+    reference: numbers.StepValues,
+    eager: numbers.StepValues,
+    result: numbers.StepValues,
+    variants: Mapping[str, VariantRun],
+) -> Conditioning:
+    """Whether eager's variants go as far as `result` wherever that is not right: the first question of the Note."""
+    found = Conditioning(seed=seed, variants=dict.fromkeys(variants, 0.0), covered=True)
+    for kind in ("gradients", "buffers"):
+        sides = [getattr(values, kind) for values in (reference, eager, result)]
+        moved = {
+            name: {c.name: c for c in numbers.compare_all(sides[0], sides[1], getattr(run.first, kind))}
+            for name, run in variants.items()
+        }
+        for comparison in numbers.compare_all(*sides):
+            if comparison.right or comparison.verdict in (numbers.Verdict.ZERO, numbers.Verdict.EMPTY):
+                continue
+            found.tensors += 1
+            furthest = 0.0
+            for name, comparisons in moved.items():
+                error = comparisons[comparison.name].error
+                found.variants[name] = max(found.variants[name], error)
+                furthest = max(furthest, error)
+            found.error = max(found.error, comparison.error)
+            allowed = furthest + comparison.allowed_right  # the same kink, and the rounding that is right without it
+            if comparison.verdict is not numbers.Verdict.ERROR or not comparison.error <= allowed:
+                found.covered = False
+                found.beyond.append(f"{comparison}; eager's variants reach {furthest:.1e}")
+    return found
+
+
+def is_ill_conditioned(found: Conditioning) -> bool:
+    """Whether both questions of the Note are answered yes."""
+    return found.covered and found.float64 is not None and found.float64 <= FLOAT64_AGREES
+
+
+def float64_difference(build: Build, seed: int, compile: Compile) -> tuple[float | None, str]:
+    """(how far the compiled float64 step is from eager's float64 step, why it is not known).
+
+    The distance is the largest over loss, gradients and buffers, each relative to its largest value; a value below the
+    rounding of the largest gradient counts as that. None with a reason where one of the two does not run.
+    """
+    try:
+        eager = _wide_step(build, seed, None)
+        compiled = _wide_step(build, seed, compile)
+    except Exception as error:
+        return None, f"the float64 step did not run: {describe(error)}"
+    largest = 0.0
+    for one, other in ((eager.gradients, compiled.gradients), (eager.buffers, compiled.buffers)):
+        floats = [t for t in one.values() if t is not None and t.is_floating_point() and t.numel()]
+        noise = max((float(t.abs().max()) for t in floats), default=0.0) * numbers.RIGHT.floor_eps
+        for name, tensor in one.items():
+            largest = max(largest, _distance(tensor, other.get(name), noise * torch.finfo(torch.float64).eps))
+    return max(largest, _distance(eager.loss, compiled.loss, 0.0)), ""
+
+
+def _distance(eager: Tensor | None, result: Tensor | None, noise: float) -> float:
+    """The largest difference of two tensors relative to the first's largest value; infinity where they cannot be."""
+    if eager is None or result is None:
+        other = eager if result is None else result
+        return 0.0 if other is None or not bool(other.any()) else float("inf")
+    if eager.shape != result.shape or eager.dtype != result.dtype:
+        return float("inf")
+    if not eager.is_floating_point() or not eager.numel():
+        return 0.0 if torch.equal(eager, result) else float("inf")
+    difference = float((eager - result).abs().max())
+    return 0.0 if difference <= noise else difference / max(float(eager.abs().max()), 1e-300)
+
+
+def _wide_step(build: Build, seed: int, compile: Compile | None) -> numbers.StepValues:
+    """One forward and backward of the problem in float64, compiled or in eager; random numbers are drawn in float64."""
+    problem = build()
+    problem.module.double()
+    problem.args, problem.kwargs = copy_tensors((problem.args, problem.kwargs), widen=True)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        function = problem.step_function()
+        run = function if compile is None else compile(function)
+        problem.module.zero_grad()
+        seed_everything(seed)
+        loss = problem.loss_of(run(*problem.args, **problem.kwargs))
+        assert isinstance(loss, Tensor)
+        loss.backward()
+    finally:
+        torch.set_default_dtype(default)
+    return numbers.step_values(problem, loss)
+
+
+def zeros_of_aot(build: Build, seed: int) -> frozenset[str]:
+    """The parameters whose gradient AOTAutograd itself makes exactly zero: its graph, run in PyTorch's own kernels."""
+    problem = build()
+    torch.compiler.reset()
+    try:
+        function = torch.compile(problem.step_function(), backend="aot_eager")
+        seed_everything(seed)
+        problem.loss_of(function(*problem.args, **problem.kwargs)).backward()
+    except Exception:  # no evidence, and none is made up
+        return frozenset()
+    finally:
+        torch.compiler.reset()
+    gradients = {name: p.grad for name, p in problem.named_parameters().items()}
+    return frozenset(name for name, g in gradients.items() if g is not None and not bool(g.any()))

@@ -126,7 +126,9 @@ _BREAKS = " (the module has graph breaks)"
 
 
 def _capture(model: str, graph: GraphChoice, decompose: str, dynamic: bool) -> list[Found]:
-    from relaxgrad.coverage.models import load_problem
+    from relaxgrad.coverage.models import check_name, load_problem
+
+    check_name(model)  # at once: the next line imports torch
     from relaxgrad.coverage.sample_graphs import fused_graphs, joint_graph, step_graphs
 
     problem = load_problem(model)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import linecache
@@ -117,8 +118,12 @@ def check_name(model: str) -> None:
             found = _function_names(Path(model))
             hint = f"{model}:{found[0]}" if found else f"{model}:factory"
             raise UserError(f"{model}: name the factory function in the file, as {hint}")
-        near = _close(model, list(ZOO), "zoo models")
-        raise UserError(f"unknown model {model!r}; {near} (your own: path.py:factory)")
+        found = difflib.get_close_matches(model, ZOO, n=3, cutoff=0.5) or [name for name in ZOO if model in name][:3]
+        near = f"did you mean {' or '.join(found)}? " if found else ""
+        raise UserError(
+            f"unknown model {model!r}; {near}`relaxgrad audit --zoo all --list` prints all names (your own: "
+            "path.py:factory)"
+        )
     if not place or not function.isidentifier():
         raise UserError(f"{model}: not a model; write path/to/file.py:factory or package.module:factory")
     if place.endswith(".py") or "/" in place:
@@ -126,8 +131,72 @@ def check_name(model: str) -> None:
         if not path.is_file():
             files = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
             raise UserError(f"{model}: no file {place}; {_close(path.name, files, 'files there')}")
+        try:
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:  # ValueError: a null byte, in some releases of Python
+            line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            told = error.msg if isinstance(error, SyntaxError) else error
+            raise UserError(f"{path}{line} is not Python: {told}") from error
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}") from error
+        _check_imports(path)
         if not _may_have(path, function):
             raise _no_function(model, function, place, _function_names(path))
+        _check_literals(path, function)
+
+
+def _check_imports(path: Path) -> None:
+    """Raises UserError for a module that the file imports at its top level and nothing provides.
+
+    Only whole packages are looked for, in the file's folder and on sys.path, and no code is run. What stands inside of
+    `try`, `if` or a function may be meant to be missing, and a file that changes sys.path may find it elsewhere.
+    """
+    tree = ast.parse(path.read_bytes())
+    if any(isinstance(node, ast.Attribute) and node.attr == "path" for node in ast.walk(tree)):
+        return
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names = [node.module]
+        else:
+            continue
+        for name in (full.partition(".")[0] for full in names):
+            if name in sys.modules or name in sys.builtin_module_names:
+                continue
+            beside = [str(path.parent.resolve()), *sys.path]
+            if importlib.machinery.PathFinder.find_spec(name, beside) is None and not _has_other_finder(name):
+                raise UserError(f"{path}:{node.lineno}: no module {name}; it is neither installed nor in the folder")
+
+
+def _check_literals(path: Path, name: str) -> None:
+    """Raises UserError where the file binds the name, once, to a number or a text, or to a function that returns one.
+
+    What depends on running the file is left to `_checked`.
+    """
+    bound: list[tuple[ast.stmt, ast.expr | None]] = []
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            own = [n for n in ast.walk(node) if isinstance(n, ast.Return)]
+            bound.append((own[0], own[0].value) if len(own) == 1 and not node.decorator_list else (node, None))
+        elif isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+            found = [s for s in tree.body if isinstance(s, ast.Assign) and node in s.targets]
+            bound += [(s, s.value) for s in found] or [(tree.body[0], None)]
+    if len(bound) != 1 or not isinstance(bound[0][1], ast.Constant):
+        return
+    node, value = bound[0][0], bound[0][1].value
+    if isinstance(node, ast.Return):
+        raise UserError(f"{path}:{node.lineno}: the factory returns {_kind(value)}; return {CONTRACT}")
+    raise UserError(f"{path}:{node.lineno}: {name} is {_kind(value)}, not a function that returns {CONTRACT}")
+
+
+def _has_other_finder(name: str) -> bool:
+    """Whether an editable install, or another finder that a package put into Python, knows the module."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError, AttributeError):
+        return True  # found, and strange: importing it will tell
 
 
 def _no_function(model: str, name: str, place: str, there: list[str]) -> UserError:
@@ -192,7 +261,7 @@ def _find_factory(model: str) -> Callable[[], Any]:
         ]
         raise _no_function(model, name, place, own)
     if not callable(factory):
-        raise UserError(f"{model}: {name} is a {type(factory).__name__}, not a function that returns {CONTRACT}")
+        raise UserError(f"{model}: {name} is {_kind(factory)}, not a function that returns {CONTRACT}")
     _check_no_arguments(model, name, factory)
     found: Callable[[], Any] = factory
     return found

@@ -85,7 +85,7 @@ class _GraphText:
         if node.op == "get_attr":
             val = attribute(module, node)
             if not isinstance(val, torch.Tensor):
-                raise NotPlain(f"the attribute {node.target}, a {type(val).__name__}")
+                raise NotPlain(f"the attribute {node.target}, a value of type {type(val).__name__}")
         arguments = encode([node.args, node.kwargs], self._argument)
         text = [node.op, node.name, target, arguments, self.value(val)]
         if node.op == "call_function" and node.target in VIEW_OPS:

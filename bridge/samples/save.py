@@ -38,7 +38,7 @@ def save(captured: CapturedGraph, inputs: Sequence[Any], folder: Path, part: str
     for meaning, value in zip(captured.inputs, inputs, strict=True):
         tensor = tensors.add(value, may_draw=True) if isinstance(value, torch.Tensor) else None
         if tensor is None and not (value is None or isinstance(value, bool | int | float)):
-            raise UserError(f"a sample cannot hold the input {meaning.name}, a {type(value).__name__}")
+            raise UserError(f"a sample cannot hold the input {meaning.name}, a value of type {type(value).__name__}")
         number = None if tensor is not None else value
         kept.append(
             schema.Input(
@@ -82,7 +82,9 @@ class _Tensors:
 
     def add(self, value: torch.Tensor, may_draw: bool) -> schema.Tensor:
         if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in _PLAIN:
-            raise UserError(f"a sample cannot hold a {type(value).__name__} of layout {value.layout} on {value.device}")
+            raise UserError(
+                f"a sample cannot hold a value of type {type(value).__name__} of layout {value.layout} on {value.device}"
+            )
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in schema.DTYPES:
             raise UserError(f"a sample cannot hold a tensor of {dtype}")
@@ -118,7 +120,7 @@ def _node(
         for step in str(node.target).split("."):
             value = getattr(value, step)
         if not isinstance(value, torch.Tensor):
-            raise UserError(f"a sample cannot hold {node.target}, a {type(value).__name__} of the graph")
+            raise UserError(f"a sample cannot hold {node.target}, a value of type {type(value).__name__} of the graph")
         constants[node.name] = tensors.add(value, may_draw=False)
         return schema.Node(name=node.name, op="constant", target=node.name)
     args, kwargs = [schema.written(a) for a in node.args], {k: schema.written(v) for k, v in node.kwargs.items()}

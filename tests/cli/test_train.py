@@ -101,7 +101,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     ("arguments", "says"),
     [
         ((), "name a model, or --all"),
-        (("gtp2",), "unknown model 'gtp2'; did you mean gpt2?"),
+        (("gtp2",), "unknown model 'gtp2'; did you mean gpt2 or"),
         (("mlp", "nowhere/x.py:f"), "no file nowhere/x.py"),
         (("mlp", "--target", "abacus"), "target 'abacus' is unknown"),
         (("mlp", "--fallback", "maybe"), "--fallback is aten or error, not 'maybe'"),

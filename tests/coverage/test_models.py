@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,7 +135,7 @@ def test_a_factory_in_a_module(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("raises", r"raised RuntimeError: mat1 and mat2 .* at \S+mine\.py:23 \(return nn\.Linear\(4, 4\)\(x\), x\)"),
         ("exits", r"raised SystemExit: 1 at \S+mine\.py:26"),
         ("needs", r"needs arguments \(width, depth\)"),
-        ("number", r"returned a value of type int; return \(module, inputs\)"),
+        ("number", r"mine\.py:\d+: the factory returns a value of type int; return \(module, inputs\)"),
         ("only_module", r"a module without inputs"),
         ("four", r"returned 4 values"),
         ("class_not_instance", r"the class Linear; return an instance, as Linear\(\)"),
@@ -146,7 +148,7 @@ def test_a_factory_in_a_module(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("object_input", r"input 'input' is a value of type object, not a tensor"),
         ("wrong_key", r"input names must be text"),
         ("meta_device", r"a tensor is on meta"),
-        ("value", r"value is a int, not a function"),
+        ("value", r"value is a value of type int, not a function"),
         ("goood", r"no function goood in \S+; did you mean good\?"),
         ("zzz", r"no function zzz in \S+; functions there: good, good_kwargs"),
     ],
@@ -159,16 +161,18 @@ def test_a_file_that_raises_or_does_not_parse(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import torch\n\nx = 1 / 0\ndef f(): ...\n")
     assert re.search(r"importing it raised ZeroDivisionError: .* at \S+bad\.py:3", message(f"{tmp_path}/bad.py:f"))
     (tmp_path / "worse.py").write_text("def f(:\n")
-    assert re.search(r"raised SyntaxError: .* at \S+worse\.py:1", message(f"{tmp_path}/worse.py:f"))
+    assert re.search(r"worse\.py:1 is not Python: invalid syntax", message(f"{tmp_path}/worse.py:f"))
     (tmp_path / "lacks.py").write_text("import not_there_at_all\ndef f(): ...\n")
-    assert "ModuleNotFoundError" in message(f"{tmp_path}/lacks.py:f")
+    assert "lacks.py:1: no module not_there_at_all" in message(f"{tmp_path}/lacks.py:f")
+    (tmp_path / "hides.py").write_text("if True:\n    import not_there_at_all\ndef f(): ...\n")
+    assert "ModuleNotFoundError" in message(f"{tmp_path}/hides.py:f")
 
 
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        ("gtp2", r"unknown model 'gtp2'; did you mean gpt2\?"),
-        ("zzz", r"zoo models: seed-example, mlp"),
+        ("gtp2", r"unknown model 'gtp2'; did you mean gpt2 or \w+ or \w+\? `relaxgrad audit --zoo all --list`"),
+        ("zzz", r"unknown model 'zzz'; `relaxgrad audit --zoo all --list` prints all names"),
         ("nowhere/x.py:f", r"no file nowhere/x\.py"),
         ("x.py", r"name the factory function"),
         (":f", r"not a model"),
@@ -213,9 +217,33 @@ def test_a_missing_function_is_told_without_running_the_file(tmp_path: Path) -> 
     [
         "from other import make", "from other import a as make", "from other import *", "make = a", "if a:\n  make = 1",
         "for make in a: ...", "class make: ...", "globals()['ma' 'ke'] = 1", "def __getattr__(name): ...",
-        "not Python(",
+        "make = 1\nmake = a", "def make():\n  return 1\nmake = a",
+        "import sys\nsys.path.append('x')\nimport x_y\nmake = a",
+        "try:\n  import not_there\nexcept ImportError:\n  make = a",
     ],
 )  # fmt: skip
 def test_a_name_that_a_file_may_bind_is_left_to_running_it(text: str, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(text)
+    (tmp_path / "other.py").write_text("")
     check_name(f"{tmp_path / 'model.py'}:make")
+
+
+def test_what_a_users_file_shows_is_told_before_torch_is_imported(tmp_path: Path) -> None:
+    """Every command that takes a model, in a process of its own: exit code 2, the line, and no torch."""
+    file = tmp_path / "mine.py"
+    script = (
+        "import sys\nfrom relaxgrad.cli.main import main\n"
+        "for command in ('train', 'capture', 'explain', 'audit', 'bench', 'report'):\n"
+        "    assert main([command, sys.argv[1]]) == 2\nassert 'torch' not in sys.modules\n"
+    )
+    for text, says in (
+        ("def make(:\n", "mine.py:1 is not Python: invalid syntax"),
+        ("import os\nimport not_there_at_all\ndef make(): ...\n", "mine.py:2: no module not_there_at_all"),
+        ("\nmake = 3\n", "mine.py:2: make is a value of type int, not a function"),
+        ("def make():\n    return 3\n", "mine.py:2: the factory returns a value of type int"),
+        ("def mkae(): ...\n", "did you mean mkae?"),
+    ):
+        file.write_text(text)
+        ran = subprocess.run([sys.executable, "-c", script, f"{file}:make"], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        assert [says in line for line in ran.stderr.splitlines()] == [True] * 6, ran.stderr

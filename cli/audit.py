@@ -177,11 +177,13 @@ def _plans(
     limit: float,
 ) -> list[Plan]:
     """The sweeps that the options name. Raises UserError for what can be told wrong now."""
+    count = _count(samples)
+    if not (core_aten or opinfo or op_logs is not None):  # models alone: spares this process the import of torch
+        return []
     from relaxgrad.coverage.sweeps.driver import Plan
     from relaxgrad.coverage.sweeps.opinfo import entry_names
     from relaxgrad.coverage.sweeps.worker import load_sweep
 
-    count = _count(samples)
     common: dict[str, Any] = {"samples": count, "dynamic": dynamic}
     plans = []
     if core_aten:

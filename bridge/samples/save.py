@@ -83,7 +83,7 @@ class _Tensors:
     def add(self, value: torch.Tensor, may_draw: bool) -> schema.Tensor:
         if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in _PLAIN:
             raise UserError(
-                f"a sample cannot hold a value of type {type(value).__name__} of layout {value.layout} on {value.device}"
+                f"a sample cannot hold a value of type {type(value).__name__}, layout {value.layout}, on {value.device}"
             )
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in schema.DTYPES:

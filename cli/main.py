@@ -6,6 +6,7 @@ torch and TVM inside their `command` function only, so that `relaxgrad --help` i
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import traceback
@@ -16,6 +17,7 @@ import typer
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
 from . import audit, bench, cache, capture, doctor, explain, replay, report, train
+from .help_text import tidied
 
 app = typer.Typer(
     name="relaxgrad",
@@ -76,14 +78,27 @@ def _usage_line(error: Exception) -> str | None:
         return None
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "relaxgrad"
-    return f"{_one_line(message()).rstrip('.')} (see `{where} --help`)"
+    text = message()
+    if option := getattr(error, "option_name", None):  # click's own suggestions share little more than the dashes
+        known = [name for param in context.command.params for name in param.opts] if context is not None else []
+        near = difflib.get_close_matches(option, known, n=1, cutoff=0.75)
+        text = f"no such option: {option}" + (f"; did you mean {near[0]}?" if near else _commands_with(option))
+    return f"{_one_line(text).rstrip('.')} (see `{where} --help`)"
+
+
+def _commands_with(option: str) -> str:
+    """Which commands have the option, where some do."""
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    having = [name for name, command in commands.items() if any(option in param.opts for param in command.params)]
+    return f"; `relaxgrad {having[0]}` has it" if len(having) == 1 else ""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code. `arguments` defaults to the process's own."""
     rest, debug = _take_debug(list(sys.argv[1:] if arguments is None else arguments))
     try:
-        result = typer.main.get_command(app).main(args=rest or ["--help"], prog_name="relaxgrad", standalone_mode=False)
+        command = tidied(typer.main.get_command(app))
+        result = command.main(args=rest or ["--help"], prog_name="relaxgrad", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except (KeyboardInterrupt, typer.Abort):

@@ -23,11 +23,19 @@ class _WithDefault(TyperGroup):
             args = [MAKE, *args]
         return super().parse_args(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help of the group, with the arguments and options of MAKE, which may be given without naming it."""
+        own, self.params = self.params, [*self.commands[MAKE].params]
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.params = own
+
 
 app = typer.Typer(
     cls=_WithDefault,
     help="The feasibility report: can these models train on TVM, how fast, and what is missing?\n\n"
-    "`relaxgrad report [MODEL...|--zoo NAME] -o DIR` makes one; see `relaxgrad report models --help`.",
+    "`relaxgrad report [MODEL...|--zoo NAME] -o DIR` makes one, as `relaxgrad report models` does.",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -171,3 +172,41 @@ def test_control_c_ends_the_process_without_a_traceback() -> None:
     _, error = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("command", ["", "train", "capture", "explain", "replay", "doctor", "audit", "bench", "report"])
+def test_help_at_80_columns(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """No type beside a flag, and no line of a paragraph ends where the next line's first word would have fitted."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    assert module.main([*command.split(), "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert not [line for line in lines if "<bool>" in line]
+    end = next(number for number, line in enumerate(lines) if "Options" in line or "Arguments" in line)
+    for line, after in itertools.pairwise([line.strip() for line in lines[:end]]):
+        assert not line or not after or len(line) + len(after.split()[0]) + 1 > 77, line
+
+
+def test_the_help_of_report_has_the_options_of_the_command_that_it_stands_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERMINAL_WIDTH", "100")
+    assert module.main(["report", "--help"]) == 0
+    text = capsys.readouterr().out
+    for what in ("--against", "--rounds", "--no-bench", "MODEL...", "merge", "diff"):
+        assert what in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["audit", "mlp", "--target", "cuda"], "no such option: --target; `relaxgrad train` has it (see"),
+        (["audit", "mlp", "--dryrun"], "no such option: --dryrun; did you mean --dry-run? (see"),
+        (["audit", "mlp", "--nothing-like-it"], "no such option: --nothing-like-it (see"),
+    ],
+)
+def test_an_option_is_suggested_where_it_is_near_and_not_else(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert module.main(arguments) == 2
+    assert says in one_line(capsys)

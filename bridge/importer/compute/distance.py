@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import te, tirx
 
+from . import intrinsic
 from . import pointwise as pw
 from .layout import const
 from .pointwise import cast, number
@@ -28,7 +29,7 @@ def p_norm(
             return tirx.Select(tirx.EQ(size, number(0, accumulate)), number(0, accumulate), number(1, accumulate))
         if p in (1, math.inf, -math.inf):
             return size
-        return size * size if p == 2 else tirx.pow(size, number(p, accumulate))
+        return size * size if p == 2 else intrinsic.power(size, number(p, accumulate))
 
     if math.isinf(p):
         combine, start = (pw.maximum, -math.inf) if p > 0 else (pw.minimum, math.inf)
@@ -40,7 +41,7 @@ def p_norm(
         return cast_all(total, dtype)
 
     def root(*i: Expr) -> Expr:
-        value = tirx.sqrt(total(*i)) if p == 2 else tirx.pow(total(*i), number(1 / p, accumulate))
+        value = tirx.sqrt(total(*i)) if p == 2 else intrinsic.power(total(*i), number(1 / p, accumulate))
         return cast(value, dtype)
 
     return te.compute(tuple(shape), root, name="norm_root")
@@ -64,8 +65,8 @@ def p_norm_slope(difference: Expr, distance: Expr, p: float) -> Expr:
         slope = difference / safe
     else:
         size = pw.absolute(difference)
-        power = tirx.Select(tirx.EQ(size, zero), zero, tirx.pow(size, number(p - 1, dtype)))
-        slope = pw.sign(difference) * power / tirx.pow(safe, number(p - 1, dtype))
+        power = tirx.Select(tirx.EQ(size, zero), zero, intrinsic.power(size, number(p - 1, dtype)))
+        slope = pw.sign(difference) * power / intrinsic.power(safe, number(p - 1, dtype))
     return tirx.Select(tirx.EQ(distance, zero), zero, slope)
 
 

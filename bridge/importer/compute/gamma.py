@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from tvm import tirx
 
+from . import intrinsic
 from . import pointwise as pw
 from .pointwise import Expr, number
 from .program import Program
@@ -84,7 +85,7 @@ def _zeta_tail(p: Program, s: Expr, w: Expr) -> Expr:
     for k, c in enumerate(_ZETA_SERIES):
         total.set(total.get() + _f(c) * term.get())
         term.set(term.get() * (s + _f(2 * k + 1)) * (s + _f(2 * k + 2)) * (r * r))
-    power = p.let(tirx.pow(w, pw.negative(s)))
+    power = p.let(intrinsic.power(w, pw.negative(s)))
     gone = tirx.all(tirx.EQ(power, _f(0)), w < _f(math.inf))  # then the rest may be infinite
     return p.let(tirx.Select(gone, _f(0), power * total.get()))
 
@@ -103,7 +104,7 @@ def zeta(p: Program, s: Expr, q: Expr) -> Expr:
         odd = tirx.NE(pw.libm("fmod")(whole, _f(2)), _f(0))
         total.set(tirx.Select(odd, pw.negative(skipped), skipped))
     with p.loop(z.get() < far):
-        total.set(total.get() + tirx.pow(z.get(), pw.negative(s)))
+        total.set(total.get() + intrinsic.power(z.get(), pw.negative(s)))
         z.set(z.get() + _f(1))
     return p.choose(
         [

@@ -25,6 +25,15 @@ def call(name: str, x: Expr) -> Expr:
     return tirx.call_intrin(str(x.ty.dtype), OPS[name], x)
 
 
+def power(x: Any, y: Any) -> Any:
+    """`x ** y` of two expressions of one float dtype: the call that `tirx.pow` makes.
+
+    That one warns on stderr of every constant y from 3 on, for lowerings whose powers of a negative x are wrong; ours
+    are C's (compile/math/power.py).
+    """
+    return tirx.call_intrin(str(x.ty.dtype), "tirx.pow", x, y)
+
+
 def by_lane(vector: Any, lower: Callable[[Any], Expr]) -> Expr:
     """A call of an op on vectors as one call a lane, each lowered by `lower`; a call on scalars simply lowered."""
     scalar, _, lanes = str(vector.ty.dtype).partition("x")

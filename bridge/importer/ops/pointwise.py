@@ -336,7 +336,7 @@ def convert_pow_scalar(ctx: Translator, x: TensorValue, exponent: Any) -> Tensor
     }
     if not isinstance(exponent, SymbolicNumber) and exponent in special:
         return emit(ctx, special[exponent], [x], dtype)
-    return emit(ctx, tirx.pow, [x, exponent], dtype)
+    return emit(ctx, intrinsic.power, [x, exponent], dtype)
 
 
 @register(aten.pow.Scalar, aten.pow.Tensor_Tensor)
@@ -344,7 +344,7 @@ def convert_pow(ctx: Translator, base: Any, exponent: TensorValue) -> TensorValu
     dtype = opmath(out_dtype(ctx))
     if not is_float(dtype):
         return emit(ctx, integer.power, [base, exponent], dtype, kernel=program.elementwise)
-    return emit(ctx, tirx.pow, [base, exponent], dtype)
+    return emit(ctx, intrinsic.power, [base, exponent], dtype)
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):

@@ -10,7 +10,7 @@ import torch
 from tvm import te, tirx
 
 from ...kinds import ReasonKind
-from ..compute import bessel, error_functions, gamma, program, search
+from ..compute import bessel, error_functions, gamma, intrinsic, program, search
 from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
@@ -67,7 +67,7 @@ def convert_ldexp(ctx: Translator, x: TensorValue, exponent: TensorValue) -> Ten
     dtype, power_dtype = opmath(out_dtype(ctx)), opmath(common_dtype([2.0, exponent]))
 
     def scaled(v: Expr, e: Expr) -> Expr:
-        power = tirx.pow(number(2, power_dtype), pw.cast(e, power_dtype))
+        power = intrinsic.power(number(2, power_dtype), pw.cast(e, power_dtype))
         return pw.cast(v, dtype) * pw.cast(power, dtype)
 
     return emit(ctx, scaled, [x, exponent])

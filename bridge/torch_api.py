@@ -394,6 +394,11 @@ def hint_of(x: Any) -> Any:
     return x.node.hint if is_symint(x) else x
 
 
+def is_nested_int(x: object) -> bool:
+    """Whether `x` is the ragged size of a jagged nested tensor: a number that is equal to itself and no int."""
+    return isinstance(x, torch.SymInt) and x.node.is_nested_int()
+
+
 def has_symbols(x: Any) -> bool:
     """Whether a value (number, tensor, or sequence of them) has a size, stride or offset with a free symbol."""
     if is_symint(x):

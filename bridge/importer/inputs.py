@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
 import torch.fx
 import tvm
-from tvm import relax
+import tvm_ffi
+from tvm import relax, tirx
 
 from .. import torch_api
+from ..kinds import ReasonKind
 from .compute.layout import permute
 from .constants import attribute
 from .translation import OpaqueParam, Param, ScalarParam, Strided, SymbolSource, TensorParam
@@ -141,24 +143,35 @@ class Inputs:
             return None
         return Strided(tuple(fake.shape), tuple(fake.stride()))
 
-    def without_unread(self, module: tvm.IRModule) -> tuple[tvm.IRModule, list[Param]]:
-        """The module without the parameters that nothing reads (inputs that are only returned), and those that stay.
+    def without_unread(
+        self, module: tvm.IRModule, symbols: Sequence[sympy.Symbol]
+    ) -> tuple[tvm.IRModule, list[Param], list[sympy.Symbol]]:
+        """The module without the parameters that nothing reads, and the tensors and the symbols that stay.
 
-        The runtime then need not make such an input contiguous, and it may be None (the token of an effect).
+        The runtime then need not make an input that is only returned contiguous, and it may be None (the token of an
+        effect). Nor need a symbol be an int: the ragged size of a jagged tensor is a number of torch's own, which
+        dense graphs hand on and no kernel can read. Raises CannotTranslate where one would.
         """
         main = module["main"]
         read = set(relax.analysis.all_vars(main.body))
         count = len(main.params) - len(self.params)
         given = list(zip(self.params, main.params[count:], strict=True))
         kept = [(param, var) for (param, _), var in given if var in read]
-        if len(kept) < len(given):
-            symbols = list(main.params[:count])
-            function = relax.Function(
-                [*symbols, *(var for _, var in kept)], main.body, main.ret_ty, main.is_pure, main.attrs, main.span
-            )
+        sizes: set[Any] = set()
+        for part in (main.body, *(var.ty for _, var in kept)) if symbols else ():
+            tvm_ffi.structural_walk(part, (tirx.Var, sizes.add))
+        numbers = [(symbol, var) for symbol, var in zip(symbols, main.params[:count], strict=True) if var in sizes]
+        for index, fake in enumerate(self._fakes):
+            if torch_api.is_nested_int(fake) and torch_api.expr_of(fake).free_symbols & {s for s, _ in numbers}:
+                node = [n for n in self._ctx.graph.nodes if n.op == "placeholder"][index]
+                detail = "the ragged size of a jagged tensor, which no kernel can read"
+                raise self._ctx.cannot(detail, node, ReasonKind.OPAQUE)
+        if len(kept) < len(given) or len(numbers) < count:
+            params = [var for _, var in (*numbers, *kept)]
+            function = relax.Function(params, main.body, main.ret_ty, main.is_pure, main.attrs, main.span)
             module = tvm.IRModule(dict(module.functions), attrs=module.attrs)
             module["main"] = function
-        return module, [param for param, _ in kept]
+        return module, [param for param, _ in kept], [symbol for symbol, _ in numbers]
 
     def sources(self) -> dict[sympy.Symbol, SymbolSource]:
         """Where the runtime reads each symbol, plain occurrences first."""
@@ -167,18 +180,18 @@ class Inputs:
         for index, fake in enumerate(self._fakes):
             for expr, dim, stride in _numbers(fake):
                 if isinstance(expr, sympy.Symbol):
-                    integer = not is_float_symbol(expr)
-                    found.setdefault(expr, SymbolSource(str(expr), index, dim, stride, integer=integer))
+                    argument = not is_float_symbol(expr)
+                    found.setdefault(expr, SymbolSource(str(expr), index, dim, stride, argument=argument))
                 elif getattr(expr, "free_symbols", None):
                     compound.append((expr, index, dim, stride))
         for expr, index, dim, stride in compound:
             if len(expr.free_symbols) == 1 and (symbol := next(iter(expr.free_symbols))) not in found:
                 linear = _linear(expr, symbol)
                 if linear is not None:
-                    integer = not is_float_symbol(symbol)
-                    found[symbol] = SymbolSource(str(symbol), index, dim, stride, *linear, integer=integer)
+                    argument = not is_float_symbol(symbol)
+                    found[symbol] = SymbolSource(str(symbol), index, dim, stride, *linear, argument=argument)
         for symbol, source in found.items():
-            if source.integer:
+            if source.argument:
                 self._ctx.symbols.var(symbol)
         return found
 

@@ -26,7 +26,7 @@ import math
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
@@ -117,7 +117,7 @@ class Translator:
         self._refuse_whole_graph()
         self.inputs.read()
         sources = self.inputs.sources()
-        symbols = [symbol for symbol, source in sources.items() if source.integer]
+        symbols = [symbol for symbol, source in sources.items() if source.argument]
         params = [self.symbols.var(s) for s in symbols] + [var for _, var in self.inputs.params]
         with self.builder.function("main", params):
             with self.builder.dataflow():
@@ -140,13 +140,13 @@ class Translator:
                 raise self.cannot(f"the value of {sorted(map(str, unknown))} is not among the graph's inputs")
         # See Note [Results own their memory].
         compiled = relax.transform.CanonicalizeBindings()(self.builder.get())
-        compiled, kept = self.inputs.without_unread(compiled)
-        if pairs := self.outputs.new_values(len(symbols), kept, outputs, mutations):
+        compiled, kept, read = self.inputs.without_unread(compiled, symbols)
+        if pairs := self.outputs.new_values(len(read), kept, outputs, mutations):
             compiled["main"] = compiled["main"].with_attr(NEW_VALUES, pairs)
         return Translation(
             module=compiled,
             plan=CallingPlan(
-                sources=list(sources.values()),
+                sources=[replace(source, argument=symbol in read) for symbol, source in sources.items()],
                 scalars=[torch_api.python_source(expr) for expr in self.scalars],
                 params=kept,
                 input_count=self.inputs.count,

@@ -80,7 +80,7 @@ class SymbolSource:
     # What is seen there is scale * symbol + shift.
     scale: int = 1
     shift: int = 0
-    integer: bool = True  # and then it is an argument of `main`; a float is not
+    argument: bool = True  # of `main`; a float is none, nor is a number that no kernel reads
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class NodeReport:
 class CallingPlan:
     """How the runtime calls `main` and what it makes of its results. Filled by translate.py."""
 
-    sources: list[SymbolSource]  # for every symbol; the integer ones are the first parameters of `main`, in this order
+    sources: list[SymbolSource]  # for every symbol; the arguments are the first parameters of `main`, in this order
     scalars: list[str]  # Python source of expressions over the symbols, with `math` and `torch` in scope
     params: list[Param]  # the other parameters of `main`
     input_count: int

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 import tvm_ffi
 
+from ..errors import RelaxgradError
 from ..importer import drawing
 from ..importer.translation import CallingPlan, InPlace, OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
 from ..schemas import GraphRecord
@@ -54,11 +55,11 @@ class Executable:
         self._threads = threading.local()
         self._sites = [build_site(site) for site in plan.sites]
         self._symbol_readers = [_symbol_reader(s) for s in plan.sources]
-        self._integer_positions = [i for i, s in enumerate(plan.sources) if s.integer]
+        self._size_positions = [i for i, s in enumerate(plan.sources) if s.argument]
         self._evaluate = _evaluator(plan)
         whole = plan.input_count + plan.constant_count
         self._feeds = [_feed(param, whole) for param in plan.params]
-        first = len(self._integer_positions)  # of the parameters that are no sizes
+        first = len(self._size_positions)  # of the parameters that are no sizes
         orders = {first + k: p.order for k, p in enumerate(plan.params) if isinstance(p, TensorParam)}
         sources = [(m.index, m.source) for m in plan.mutations]
         self._writes = [(i, output_reader(source)) for i, source in sources if not isinstance(source, InPlace)]
@@ -87,11 +88,11 @@ class Executable:
         args.clear()
         values = [read(inputs) for read in self._symbol_readers]
         scalars = self._evaluate(values) if self._evaluate is not None else ()
-        if self._integer_positions:
-            _bound_memory(id(self), tuple(values))
+        call_args: list[Any] = [values[i] for i in self._size_positions]
+        if call_args:
+            _bound_memory(id(self), tuple(call_args))
         for index in self.plan.opened:
             inputs += for_vm(inputs[index], None).unbind()
-        call_args: list[Any] = [values[i] for i in self._integer_positions]
         record = self.record
         for feed in self._feeds:
             call_args.append(feed(inputs, scalars, record))
@@ -113,7 +114,7 @@ class Executable:
         AOTAutograd takes care of inputs that overlap when it traces; that they do not later, nobody guards.
         """
         sizes = self._sizes
-        if sizes is None or self._integer_positions:
+        if sizes is None or self._size_positions:
             tensors = ((number, a) for number, a in enumerate(call_args) if isinstance(a, torch.Tensor))
             sizes = self._sizes = [(number, tensor.nbytes) for number, tensor in tensors]
         spans = sorted((call_args[number].data_ptr(), size, number) for number, size in sizes)
@@ -158,7 +159,7 @@ class Executable:
             drawing.let_go()
             if frame.error is not None:
                 raise frame.error from None
-            raise _translated(error) from None
+            raise self._not_an_int(call_args) or _translated(error) from None
         finally:
             current.frame = previous
         results = [_item(returned, i) for i in self._result_numbers]
@@ -166,6 +167,19 @@ class Executable:
         machine.release()
         # Without a torch tensor among the arguments the machine answers with tensors of its own.
         return [torch.from_dlpack(r) if isinstance(r, tvm_ffi.Tensor) else r for r in results]
+
+
+    def _not_an_int(self, call_args: Sequence[Any]) -> RelaxgradError | None:
+        """The exception for a size that the machine refused because it is no int; None where all are ints."""
+        for position, value in zip(self._size_positions, call_args, strict=False):
+            if not isinstance(value, int):
+                source = self.plan.sources[position]
+                return RelaxgradError(
+                    f"input {source.index} of a compiled graph gives size {source.symbol} the value {value!r} "
+                    f"({type(value).__name__}), and the graph was compiled for an int: "
+                    "keep this call out of the compiled graph, with torch.compiler.disable"
+                )
+        return None
 
 
 #: Item of a TVM array: the array's own `[]` takes five times as long.

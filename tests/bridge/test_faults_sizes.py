@@ -12,6 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from relaxgrad.bridge.backend import relaxgrad
+from relaxgrad.bridge.errors import RelaxgradError
+from relaxgrad.bridge.runtime.executable import Executable
 from relaxgrad.bridge.schemas import GraphKind
 from tests.bridge.faults import Compile, Program, agree, grads
 
@@ -323,3 +325,55 @@ def sizes_that_become_zero(compile: Compile) -> dict[str, Any]:
         (y.sum() + s.sum()).backward()
         out[f"{n}"] = [y, s, size, x.grad]
     return {**out, "w": w.grad}
+
+
+class Ragged(nn.Module):
+    """Works on a jagged nested tensor, and returns one that has its ragged size moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, 12), nn.Linear(12, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.inner(x)
+        return x + self.outer(torch.tanh(hidden)), hidden.unflatten(-1, (3, 4)).transpose(1, 2)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_jagged_tensor_trains_with_other_lengths_and_another_batch(dynamic: bool | None) -> None:
+    def program(compile: Compile) -> dict[str, Any]:
+        torch.manual_seed(0)
+        model = Ragged()
+        run, seen = compile(model), {}
+        for number, ends in enumerate([[0, 5, 11], [0, 2, 3, 9], [0, 1, 2, 4, 12]]):
+            values = torch.randn(ends[-1], 8, requires_grad=True)
+            model.zero_grad()
+            out, parts = run(torch.nested.nested_tensor_from_jagged(values, torch.tensor(ends)))
+            (out.values().square().sum() + parts.values().sin().sum()).backward()
+            results = {"out": out.values().detach(), "parts": parts.values().detach(), "grad": values.grad}
+            seen.update({f"{number} {k}": v for k, v in {**results, **grads(model)}.items()})
+        return seen
+
+    records = agree(program, dynamic=dynamic)
+    assert any(r.kind is GraphKind.BACKWARD for r in records)
+
+
+def test_a_size_that_is_no_int_is_named() -> None:
+    captured: list[Executable] = []
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * x.shape[0]
+
+    before = set(Executable.live)
+    torch.compile(double, backend=relaxgrad, dynamic=True)(torch.ones(3, 2))
+    captured += [e for e in Executable.live if e not in before]
+    ragged = torch.nested.nested_tensor_from_jagged(torch.ones(3, 2), torch.tensor([0, 1, 3])).shape[1]
+    (executable,) = captured
+    given = [ragged if source.dim is None else 3 for source in executable.plan.sources]
+    assert ragged in given, "the size enters through a tensor"
+    inputs: list[Any] = [torch.ones(3, 2)] * executable.plan.input_count
+    for source in executable.plan.sources:
+        if source.dim is None:
+            inputs[source.index] = ragged
+    with pytest.raises(RelaxgradError, match=r"input \d of a compiled graph gives size s\d+ the value j\d+ \(SymInt\)"):
+        executable(inputs)

@@ -53,7 +53,7 @@ def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs:
         fw_compiler=compiler(GraphKind.FORWARD),
         bw_compiler=compiler(GraphKind.BACKWARD),
         inference_compiler=compiler(GraphKind.INFERENCE),
-        decompositions=decompositions("core_aten"),
+        decompositions=decompositions("core_aten", gm),
         at_once=may_compile_apart(options),  # both at the same time
         partition_fn=_partition(options),
     )

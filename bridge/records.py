@@ -114,10 +114,10 @@ def of_every_op(gm: torch.fx.GraphModule, reason: Reason) -> list[Reason]:
     """The reason why the whole graph runs in ATen, for each of its ops: the node that it is about keeps its own."""
     found: list[Reason] = []
     for node in gm.graph.nodes:
-        if node.op != "call_function" or not isinstance(node.target, torch_api.OpOverload):
-            continue
-        if node.name == reason.node:
+        if node.op == "call_function" and node.name == reason.node:  # it may be a higher-order op
             found.append(reason)
+            continue
+        if node.op != "call_function" or not isinstance(node.target, torch_api.OpOverload):
             continue
         cause = f"with the whole graph, because of {reason.op}" if reason.node else "with the whole graph"
         detail = f"{cause}: {reason.detail}" if reason.detail else cause

@@ -10,6 +10,8 @@ and its random numbers, and ends in a compiler that has good kernels for some op
   uniform numbers and compare; ATen draws differently from the same seed. Random ops stay random ops.
 - removed, better whole: `embedding_dense_backward` (a scatter, where the entry is a masked copy and an accumulating
   index_put).
+- removed in graphs with a `scan`: `detach`. torch's entry hands the tensor itself on, so a body that
+  saves its own output returns one tensor twice, and torch refuses a body whose outputs share memory.
 - added: entries of torch's registry for non-core ops that training graphs contain (the gradient of batch norm, ...),
   and our own, the functions at the end of this file.
 """
@@ -49,15 +51,26 @@ _ADDED = (
 )
 
 
-def decompositions(name: str = "core_aten") -> Table:
-    """A fresh copy of the table `name`: OpOverload -> decomposition. Raises UserError for an unknown name."""
+def decompositions(name: str = "core_aten", graph: torch.fx.GraphModule | None = None) -> Table:
+    """A fresh copy of the table `name`: OpOverload -> decomposition, for a Dynamo graph where one is given.
+
+    Raises UserError for an unknown name.
+    """
     if name not in TABLES:
         raise UserError(f"no decomposition table {name!r}; there are {', '.join(sorted(TABLES))}")
     table = dict(TABLES[name]())
     fma = getattr(torch.ops.prims, "fma", None)  # Dynamo registers it the first time it uses it
     if table and fma is not None:
         table[fma.default] = lambda a, b, c: a * b + c
+    if graph is not None and _scans(graph):
+        table.pop(aten.detach.default, None)
     return table
+
+
+def _scans(graph: torch.fx.GraphModule) -> bool:
+    scan = torch.ops.higher_order.scan
+    graphs = [module.graph for module in graph.modules() if isinstance(module, torch.fx.GraphModule)]
+    return any(node.target is scan for found in graphs for node in found.nodes)
 
 
 @functools.cache

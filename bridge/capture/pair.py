@@ -13,7 +13,7 @@ from torch import nn
 from .. import torch_api
 from ..errors import UserError
 from ..schemas import CapturedGraph, GraphKind
-from .decompose import Table, decompositions
+from .decompose import decompositions
 from .isolate import copies, untouched
 from .joint import WithLoss
 from .refusal import refusal, refuse_lazy
@@ -43,7 +43,7 @@ def capture_pair(
     What this process compiled is forgotten (`torch.compiler.reset`), before and after: Dynamo remembers, for each
     function, that it gave up on it or recompiled it too often, and would then hand over fewer graphs than there are.
     """
-    table = decompositions(decompose)
+    decompositions(decompose)  # raises for an unknown name before anything runs
     refuse_lazy(module)
     graphs: list[CapturedGraph] = []
     root = WithLoss(module, loss)
@@ -54,7 +54,7 @@ def capture_pair(
     torch.compiler.reset()
     with untouched(module), torch_api.quiet(), torch_api.dynamo_config_patch(allow_rnn=True):
         given = copies((tuple(args), dict(kwargs or {})))
-        compiled = torch.compile(step, backend=_collector(graphs, table, decompose, on_run), dynamic=dynamic or None)
+        compiled = torch.compile(step, backend=_collector(graphs, decompose, on_run), dynamic=dynamic or None)
         try:
             with torch.enable_grad():
                 _backward(compiled(given[0], given[1]), module, given)
@@ -76,7 +76,7 @@ def _users_path(source: str) -> str:
     return re.sub(r"^L\['(args|kwargs)'\]", r"\1", source)
 
 
-def _collector(graphs: list[CapturedGraph], table: Table, decompose: str, on_run: OnRun | None) -> Callable[..., Any]:
+def _collector(graphs: list[CapturedGraph], decompose: str, on_run: OnRun | None) -> Callable[..., Any]:
     """A backend that keeps each graph with its signature and has PyTorch run it."""
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
@@ -97,7 +97,7 @@ def _collector(graphs: list[CapturedGraph], table: Table, decompose: str, on_run
             return compiler
 
         compile_graph = torch_api.aot_backend(
-            keep(GraphKind.FORWARD), keep(GraphKind.BACKWARD), keep(GraphKind.INFERENCE), table
+            keep(GraphKind.FORWARD), keep(GraphKind.BACKWARD), keep(GraphKind.INFERENCE), decompositions(decompose, gm)
         )
         return compile_graph(gm, example_inputs)
 

@@ -168,7 +168,6 @@ class Executable:
         # Without a torch tensor among the arguments the machine answers with tensors of its own.
         return [torch.from_dlpack(r) if isinstance(r, tvm_ffi.Tensor) else r for r in results]
 
-
     def _not_an_int(self, call_args: Sequence[Any]) -> RelaxgradError | None:
         """The exception for a size that the machine refused because it is no int; None where all are ints."""
         for position, value in zip(self._size_positions, call_args, strict=False):

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from tests.bridge.expected_fallbacks import FALLBACKS
 from tests.bridge.faults import Compile, Program, Tolerance, agree, grads, seen
 
@@ -390,3 +391,40 @@ def test_autocast() -> None:
         return {"y": y, "loss": loss, "x": x.grad, "plain": plain, **grads(net), "mean": net[1].running_mean.clone()}
 
     agree(program, tolerance=Tolerance(5e-2, 2e-2))
+
+
+def _orthogonal(gradient: torch.Tensor, coefficients: tuple[float, ...], steps: int, eps: float) -> torch.Tensor:
+    """Muon's Newton-Schulz iteration (torch/optim/_muon.py) without its rounding to bfloat16."""
+    a, b, c = coefficients
+    wide = gradient.shape[0] <= gradient.shape[1]
+    x = gradient.double() if wide else gradient.double().T
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x if wide else x.T
+
+
+def _muon(step: Compile, dtype: torch.dtype) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(32, 24).to(dtype)), nn.Parameter(torch.randn(16, 32).to(dtype))]
+    optimizer = torch.optim.Muon(parameters, lr=1e-2)
+    run = step(optimizer.step)
+    for _ in range(6):
+        for p in parameters:
+            p.grad = torch.randn(p.shape).to(dtype)
+        run()
+    return [p.detach().double() for p in parameters]
+
+
+def test_muon_is_as_far_from_float64_as_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The iteration multiplies in bfloat16 and amplifies roundings: two right runs differ, their errors do not."""
+    eager = _muon(lambda step: step, torch.float32)
+    with record_graphs() as records:
+        found = _muon(lambda step: torch.compile(step, backend=relaxgrad), torch.float32)
+    monkeypatch.setattr("torch.optim._muon._zeropower_via_newtonschulz", _orthogonal)
+    reference = _muon(lambda step: step, torch.float64)
+    assert sum(record.kernels for record in records), "nothing was compiled"
+    for right, theirs, ours in zip(reference, eager, found, strict=True):
+        error, limit = (ours - right).square().mean().sqrt(), (theirs - right).square().mean().sqrt()
+        assert 0 < error <= 2 * limit, f"{error:.2e}, eager's is {limit:.2e}"

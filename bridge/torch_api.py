@@ -78,6 +78,8 @@ NAMES: dict[str, Name] = {
     "ops": Name("torch._ops", "the identity of an op"),
     "dispatch_mode": Name("torch.utils._python_dispatch", "the float64 reference run"),
     "pytree": Name("torch.utils._pytree", "nested inputs and outputs"),
+    "prims_common": Name("torch._prims_common", "the strides that eager's kernels give"),
+    "proxy_tensor": Name("torch.fx.experimental.proxy_tensor", "layouts computed while a graph is traced"),
 }
 
 
@@ -397,6 +399,30 @@ def hint_of(x: Any) -> Any:
 def is_nested_int(x: object) -> bool:
     """Whether `x` is the ragged size of a jagged nested tensor: a number that is equal to itself and no int."""
     return isinstance(x, torch.SymInt) and x.node.is_nested_int()
+
+
+def hints_of(numbers: Sequence[Any]) -> list[Any]:
+    """`hint_of` each."""
+    return [hint_of(n) for n in numbers]
+
+
+def elementwise_strides(*tensors: torch.Tensor) -> tuple[Any, ...]:
+    """The strides that TensorIterator gives the result of an element-wise op on `tensors`, all of one shape."""
+    strides: tuple[Any, ...] = private("prims_common").compute_elementwise_output_strides(*tensors)
+    return strides
+
+
+def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
+    """`Tensor.suggest_memory_format` of ATen: channels_last where the strides are like it, otherwise contiguous."""
+    suggested: torch.memory_format = private("prims_common").suggest_memory_format(tensor)
+    return suggested
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Ops run in here on FakeTensors leave no nodes in the graph that is being traced."""
+    with private("proxy_tensor").disable_proxy_modes_tracing():
+        yield
 
 
 def has_symbols(x: Any) -> bool:

@@ -387,3 +387,24 @@ def _backend_wrapper(api: Any) -> str:
         _expect(len(graphs) == found, f"{len(graphs)} graphs instead of {found} of a recurrent layer")
         api.trace_recurrent_layers(backend)
     return "a recurrent layer traced for a backend that asks for it, and for no other"
+
+
+@probe("prims_common")
+def _prims_common(api: Any) -> str:
+    wide, last = torch.empty(2, 3).t(), torch.empty(1, 2, 3, 4).to(memory_format=torch.channels_last)
+    _expect(tuple(api.elementwise_strides(wide, wide)) == (1, 3), "element-wise ops keep no order")
+    _expect(api.suggested_format(last) is torch.channels_last, "channels_last is not suggested")
+    return "strides of element-wise results, and the suggested memory format"
+
+
+@probe("proxy_tensor")
+def _proxy_tensor(api: Any) -> str:
+    def traced(x: torch.Tensor) -> torch.Tensor:
+        with api.untraced():
+            torch.sin(x)
+        return x + 1
+
+    graph = api.private("proxy_tensor").make_fx(traced)(torch.ones(2)).graph
+    calls = [str(n.target) for n in graph.nodes if n.op == "call_function"]
+    _expect(calls == ["aten.add.Tensor"], f"traced {calls}")
+    return "ops that leave no nodes"

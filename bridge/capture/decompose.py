@@ -12,6 +12,7 @@ and its random numbers, and ends in a compiler that has good kernels for some op
   index_put).
 - removed in graphs with a `scan`: `detach`. torch's entry hands the tensor itself on, so a body that
   saves its own output returns one tensor twice, and torch refuses a body whose outputs share memory.
+- wrapped: entries whose results have other strides than eager's (strides.py).
 - added: entries of torch's registry for non-core ops that training graphs contain (the gradient of batch norm, ...),
   and our own, the functions at the end of this file.
 """
@@ -30,6 +31,7 @@ import torch.fx
 from .. import torch_api
 from ..errors import UserError
 from .foreach import foreach_decompositions
+from .strides import with_eager_strides
 
 aten = torch.ops.aten
 
@@ -82,7 +84,7 @@ def _core_aten() -> Table:
             del table[op]
     table.update(foreach_decompositions())
     table.update(_own())
-    return table
+    return with_eager_strides(table)
 
 
 def _own() -> Table:

@@ -11,7 +11,7 @@ import torch.fx
 from tvm import relax
 
 from .. import torch_api
-from ..kinds import Kind
+from ..kinds import Kind, ReasonKind
 from . import drawing
 from .compute.layout import permute
 from .compute.mersenne import STATE
@@ -21,6 +21,13 @@ from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
 
 if TYPE_CHECKING:
     from .translate import Translator
+
+
+#: Ops that read their first argument's memory by numbers of its elements: a contiguous copy would give other values.
+_READ_MEMORY = frozenset(
+    {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default,
+     torch.ops.aten.as_strided_scatter.default}
+)  # fmt: skip
 
 
 class Sites:
@@ -53,6 +60,9 @@ class Sites:
     def call_node(self, node: torch.fx.Node, kind: Kind, *, fresh: bool = False) -> Value:
         """The node's own op with the node's own arguments."""
         env = self._ctx.env
+        if node.target in _READ_MEMORY and not _lies_as_eagers(env[node.args[0]]):  # type: ignore[index]  # a node
+            detail = f"{node.target} of a tensor whose memory is not laid out as eager's"
+            raise self._ctx.cannot(detail, node, ReasonKind.ARGUMENTS)
         args = torch.fx.node.map_arg(node.args, lambda n: env[n])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: env[n])
         ordered = may_draw(node.target) or node.is_impure()
@@ -174,6 +184,10 @@ class Sites:
         return TensorValue(
             lambda: ctx.emit(permute, [var], back, name=f"{name}_rows"), shape, DTYPES[fake.dtype], place
         )
+
+
+def _lies_as_eagers(value: Value) -> bool:
+    return not isinstance(value, TensorValue) or (value.place is not None and value.place.root.dense)
 
 
 def may_draw(target: Any) -> bool:

@@ -150,10 +150,13 @@ def convert_unfold(ctx: Translator, x: TensorValue, dimension: int, size: int, s
 def convert_as_strided(
     ctx: Translator, x: TensorValue, size: Sequence[Any], stride: Sequence[Any], offset: Any
 ) -> TensorValue:
-    """Reads the memory of the root in which the tensor lies; refuses one whose memory is not laid out as eager's."""
+    """Reads the memory of the root in which the tensor lies, whose variable is row-major over the dims in memory order.
+
+    One whose memory is not laid out as eager's refuses the whole graph: a call into ATen would read a contiguous copy.
+    """
     place = x.place
-    if place is None or not place.root.dense:
-        raise ctx.refuse(ReasonKind.ARGUMENTS, "the tensor's memory is not laid out as eager's")
+    if place is None or (place.root.input is not None and not place.root.dense):
+        raise ctx.cannot("as_strided of a tensor whose memory is not laid out as eager's", ctx.node, ReasonKind.ARGUMENTS)
     fake = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]  # a tensor node
     start = fake.storage_offset() if offset is None else offset
     relative = ctx.dim(start) - ctx.dim(place.root.offset)

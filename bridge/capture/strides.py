@@ -1,17 +1,17 @@
 """Eager's strides for ops whose decomposition or shape function has others.
 
 Note [Strides that eager gives]
-Every later stage reads layouts off FakeTensors: views, `as_strided`, outputs. A decomposition is held to its op's values
-and not to its strides, and some shape functions are wrong too: `roll` of a channels_last tensor keeps the memory format
+Every later stage reads layouts off FakeTensors: views, `as_strided`, outputs. A decomposition is held to its op's
+values and not to its strides, and some shape functions are wrong too: `roll` of a channels_last tensor keeps the memory format
 in eager and is contiguous when traced, so that an `as_strided` behind it reads other elements. The graph itself must
 therefore have the right layout, and the decomposition table is where it is made: after such an op, a result whose
 strides are not eager's is copied into an order that is, by `permute`, `clone`, `permute`. These are ordinary nodes: the
 partitioner, the cache and a graph that runs in ATen all see the same, and no side table can get out of step.
 
-Eager's strides follow from one of three rules:
+Eager's strides follow from one of three rules, or the kernel fills a contiguous tensor:
 - an element-wise kernel (TensorIterator) orders the result's dims by the strides of all operands;
-- a kernel that fills `empty_like(self)` keeps the order of a dense `self`;
-- a kernel that asks for `suggest_memory_format` gives contiguous or channels_last.
+- a kernel that copies `self` first keeps the order of a dense `self`;
+- a kernel that asks for `suggest_memory_format` (or concatenates slices, which does) gives contiguous or channels_last.
 """
 
 from __future__ import annotations
@@ -55,6 +55,25 @@ def _like_self(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     return torch.empty_like(x)
 
 
+def _rolled(x: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor | None:
+    """ATen concatenates two slices, or rolls the flat tensor where no dims are given."""
+    return _suggested(x) if dims else torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _scalar_power(base: Any, x: torch.Tensor) -> torch.Tensor:
+    """The shape function follows `x`, the kernel fills a contiguous tensor."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _ldexp(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
+    """ATen multiplies by a power of a scalar."""
+    return _iterated([x, _scalar_power(2, other)])
+
+
+def _pixel_losses(x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *_: Any) -> torch.Tensor | None:
+    return torch.empty_like(target, memory_format=torch.contiguous_format) if reduction == 0 else None
+
+
 def _suggested(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor | None:
     return torch.empty_like(x, memory_format=torch_api.suggested_format(x))
 
@@ -66,12 +85,16 @@ def _unpooled(x: torch.Tensor, indices: torch.Tensor, size: list[int]) -> torch.
 #: Element-wise ops that carry no tag which says so, or stay whole and have a shape function that is wrong.
 _ELEMENTWISE = (
     aten.floor_divide.default, aten.div.Tensor_mode, aten.copysign.Tensor, aten.logical_and.default,
-    aten.logical_or.default, aten.logical_xor.default, aten.ldexp.Tensor, aten.heaviside.default,
+    aten.logical_or.default, aten.logical_xor.default, aten.heaviside.default,
 )  # fmt: skip
 
 _RULES: dict[Any, Rule] = {
     aten.addr.default: _addr,
-    aten.roll.default: _like_self,
+    aten.roll.default: _rolled,
+    aten.select_scatter.default: _like_self,
+    aten.pow.Scalar: _scalar_power,
+    aten.ldexp.Tensor: _ldexp,
+    aten.nll_loss2d_forward.default: _pixel_losses,  # its first result
     aten.channel_shuffle.default: _suggested,
     aten.native_channel_shuffle.default: _suggested,
     aten.max_unpool2d.default: _unpooled,
@@ -88,6 +111,8 @@ def with_eager_strides(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callab
 
 def _is_elementwise(op: Any) -> bool:
     if not isinstance(op, torch_api.OpOverload) or torch.Tag.pointwise not in op.tags:
+        return False
+    if op.overloadpacket is aten.masked_fill:  # a copy of `self`, whatever the order of the mask
         return False
     schema = op._schema
     named = {a.name for a in schema.arguments}
@@ -108,11 +133,15 @@ def _restrided(op: Any, inner: Callable[..., Any] | None, rule: Rule) -> Callabl
                 running.remove(op)
         else:
             found = inner(*args, **kwargs)
-        if not isinstance(found, torch.Tensor) or found.dim() < 2 or not _may_differ(args, kwargs):
+        first, *others = found if isinstance(found, tuple) else (found,)
+        if not isinstance(first, torch.Tensor) or first.dim() < 2 or not _may_differ(args, kwargs):
             return found
         with torch_api.untraced():
             eager = rule(*args, **kwargs)
-        return found if eager is None else _laid_out_as(found, eager)
+        if eager is None:
+            return found
+        laid_out = _laid_out_as(first, eager)
+        return (laid_out, *others) if isinstance(found, tuple) else laid_out
 
     return decomposition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -87,3 +87,20 @@ class Sweep(BaseSweep):
 
         args = (sample.input, *sample.args)
         return Sample(call_of(info.name, call, args, dict(sample.kwargs), backward))
+
+
+def sample_calls(only: Sequence[str] | None = None) -> Iterator[tuple[str, list[tuple[Callable[..., Any], Any]]]]:
+    """Every entry that takes float32, with (function, its arguments) of each sample: forward only, seeded by entry."""
+    for name, info in _database().items():
+        if torch.float32 not in info.dtypes or (only is not None and name not in only):
+            continue
+        torch.manual_seed(0)
+        try:
+            samples = list(info.sample_inputs("cpu", torch.float32, requires_grad=False))
+        except Exception:  # needs a library that is not there
+            continue
+        yield name, [(functools.partial(_called, info, s), (s.input, s.args, s.kwargs)) for s in samples]
+
+
+def _called(info: Any, sample: Any, first: Any, args: Any, kwargs: Any) -> Any:
+    return sample.output_process_fn_grad(info.op(first, *args, **kwargs))

@@ -156,7 +156,8 @@ def convert_as_strided(
     """
     place = x.place
     if place is None or (place.root.input is not None and not place.root.dense):
-        raise ctx.cannot("as_strided of a tensor whose memory is not laid out as eager's", ctx.node, ReasonKind.ARGUMENTS)
+        detail = "as_strided of a tensor whose memory is not laid out as eager's"
+        raise ctx.cannot(detail, ctx.node, ReasonKind.ARGUMENTS)
     fake = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]  # a tensor node
     start = fake.storage_offset() if offset is None else offset
     relative = ctx.dim(start) - ctx.dim(place.root.offset)

@@ -2,7 +2,7 @@
 
 Note [Strides that eager gives]
 Every later stage reads layouts off FakeTensors: views, `as_strided`, outputs. A decomposition is held to its op's
-values and not to its strides, and some shape functions are wrong too: `roll` of a channels_last tensor keeps the memory format
+values and not to its strides, and some shape functions are wrong too: `roll` of a channels_last tensor keeps the format
 in eager and is contiguous when traced, so that an `as_strided` behind it reads other elements. The graph itself must
 therefore have the right layout, and the decomposition table is where it is made: after such an op, a result whose
 strides are not eager's is copied into an order that is, by `permute`, `clone`, `permute`. These are ordinary nodes: the

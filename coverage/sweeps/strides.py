@@ -30,7 +30,7 @@ from .worker import spread
 WAYS = ("fake", "traced", "compiled")
 TABLE = Path(__file__).parent / "expected_strides.tsv"
 
-#: Sizes and strides of a result; None of one that has no strides.
+#: Sizes and strides of a result; None of one that has none, or whose sizes depend on data.
 Layout = tuple[tuple[Any, ...], tuple[Any, ...]] | None
 
 Function = Callable[..., Any]
@@ -102,7 +102,7 @@ class Survey:
 def survey(
     entries: Sequence[str] | None = None, ways: Sequence[str] = WAYS, samples: int = 2, progress: bool = False
 ) -> Survey:
-    """Compares at most `samples` samples an entry, in each layout that they can have, of all tensors and of the first."""
+    """Compares at most `samples` samples an entry, in each layout that they can have: all tensors, and the first."""
     found = Survey()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -174,7 +174,10 @@ def _copied(x: Tensor) -> Tensor:
 
 def _layouts(results: Any) -> list[Layout]:
     tensors = [x for x in torch_api.tree_leaves(results) if isinstance(x, Tensor)]
-    return [(tuple(x.shape), tuple(x.stride())) if x.layout is torch.strided else None for x in tensors]
+    return [
+        (tuple(x.shape), tuple(x.stride())) if x.layout is torch.strided and not torch_api.has_symbols(x) else None
+        for x in tensors
+    ]
 
 
 def _differ(a: Layout, b: Layout) -> bool:

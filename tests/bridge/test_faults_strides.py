@@ -87,9 +87,9 @@ def elementwise_results_of_mixed_orders(compile: Compile) -> dict[str, Any]:
     def f(x: torch.Tensor, y: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, ...]:
         t = x.transpose(1, 2)
         return (
-            torch.copysign(t, y), torch.floor_divide(t, y), torch.div(t, y, rounding_mode="floor"), torch.logaddexp(t, y),
-            torch.logical_xor(row, t), torch.xlogy(t, y), torch.special.xlog1py(t, y), torch.heaviside(t, y),
-            torch.ldexp(row, t), torch.logaddexp2(row, t),
+            torch.copysign(t, y), torch.floor_divide(t, y), torch.div(t, y, rounding_mode="floor"),
+            torch.logaddexp(t, y), torch.logical_xor(row, t), torch.xlogy(t, y), torch.special.xlog1py(t, y),
+            torch.heaviside(t, y), torch.ldexp(row, t), torch.logaddexp2(row, t),
         )  # fmt: skip
 
     with torch.no_grad():

@@ -21,7 +21,8 @@ def _judgement(failed: list[str]) -> dict[str, Any]:
 
 
 def judge(arguments: dict[str, Any], emit: Any) -> Answer:
-    """Every first step is right but for that of `wrong`, and that of `inductor` with random numbers of its own."""
+    """Every first step is right but for that of `wrong`, that of `kink`, where eager is no steadier, and that of
+    `inductor` with random numbers of its own."""
     if arguments["model"] == "bad-model":
         raise UserError("bad-model: the factory raised")
     Path(arguments["start"]).write_text("")
@@ -30,7 +31,9 @@ def judge(arguments: dict[str, Any], emit: Any) -> Answer:
         if command["do"] == "parameters":
             return {"parameters": 12}
         name = Path(command["values"]).read_text()
-        wrong = ["w: error too large"] if name in ("wrong", "inductor") else []
+        if command["do"] == "conditioning":
+            return {"ill_conditioned": name == "kink", "told": f"what eager does beside {command['contender']}"}
+        wrong = ["w: error too large"] if name in ("wrong", "inductor", "kink") else []
         return {"loss": _judgement([]), "gradients": _judgement(wrong)}
 
     return answer

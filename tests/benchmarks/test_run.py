@@ -62,6 +62,15 @@ def test_what_is_wrong_or_fails_is_a_row_and_never_timed(log: Path) -> None:
     assert list(record.ratios) == ["eager"]
 
 
+def test_what_eager_itself_moves_as_far_is_timed_and_says_so(log: Path) -> None:
+    found = bench("kink", "wrong").contenders
+    assert found["kink"].status is Status.TIMED
+    assert found["kink"].step is not None
+    assert found["kink"].conditioning == "what eager does beside kink"
+    assert found["kink"].judged["gradients"].failed
+    assert not found["wrong"].conditioning
+
+
 def test_inductor_is_judged_with_eagers_random_numbers_and_timed_with_its_own(log: Path) -> None:
     record = bench("inductor", start_up=True)
     found = record.contenders["inductor"]

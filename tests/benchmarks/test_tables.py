@@ -29,11 +29,30 @@ def cells(table: str, row: str) -> list[str]:
 def test_steps_and_ratios() -> None:
     table = steps_table([model("a", eager=2.0), model("b", eager=8.0)])
     assert cells(table, "model") == [
-        "model", "relaxgrad ms", "eager ms", "inductor ms", "eager / relaxgrad", "inductor / relaxgrad",
+        "model", "relaxgrad ms", "eager ms", "inductor ms", "relaxgrad error", "inductor error", "eager / relaxgrad",
+        "inductor / relaxgrad",
     ]  # fmt: skip
     assert cells(table, "a")[1:4] == ["10.00 ±0", "20.00 ±0.2", "failed"]
-    assert cells(table, "a")[4].startswith("2.000 ±0.02 (2.000")
-    assert cells(table, "**geometric mean**")[4:] == ["4.000 (4.000)", "-"]
+    assert cells(table, "a")[6].startswith("2.000 ±0.02 (2.000")
+    assert cells(table, "**geometric mean**")[6:] == ["4.000 (4.000)", "-"]
+
+
+def test_errors_stand_beside_the_times_in_units_of_eagers() -> None:
+    """Right and less accurate than eager is timed, and says by how much; an asterisk: eager is no steadier."""
+    found = model("a")
+    gradients = {"compared": 2, "failed": [], "missing": [], "worst": None, "worst_ratio": 1.6}
+    found["contenders"]["relaxgrad"]["judged"] = {"loss": gradients | {"worst_ratio": 0.2}, "gradients": gradients}
+    assert cells(steps_table([found]), "a")[4] == "6.4x"
+    found["contenders"]["relaxgrad"]["conditioning"] = "seed 0: 2 tensors off by up to 1.0e-02"
+    assert cells(steps_table([found]), "a")[4] == "6.4x*"
+    assert "relaxgrad: ill-conditioned, and timed: seed 0: 2 tensors" in report([found])
+
+
+def test_the_multiple_is_the_judges() -> None:
+    from relaxgrad.benchmarks.record import AS_EAGER_MULTIPLE
+    from relaxgrad.coverage.numbers import AS_EAGER
+
+    assert AS_EAGER.multiple == AS_EAGER_MULTIPLE
 
 
 def test_what_symbolic_sizes_cost() -> None:

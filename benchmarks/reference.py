@@ -84,7 +84,11 @@ class _Judge:
         found = conditioning(self.seed, self.reference, self.eager, result, variants)
         if found.covered:
             contender = Contender(command["contender"], draw_as_eager=True)
-            found.float64, found.float64_reason = float64_difference(self._build, self.seed, contender.compile)
+            contender.load()
+            with contender.recording():
+                found.float64, found.float64_reason = float64_difference(
+                    self._build, self.seed, contender.compile, contender.did_nothing
+                )
         return {"ill_conditioned": is_ill_conditioned(found), "told": found.told()}
 
     def _build(self) -> Problem:

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from relaxgrad.bridge import torch_api
+
 from . import numbers
 from .models import describe
 from .problem import Problem, copy_tensors, map_tensors, seed_everything, set_random_state
@@ -181,28 +183,38 @@ def is_ill_conditioned(found: Conditioning) -> bool:
     return found.covered and found.float64 is not None and found.float64 <= FLOAT64_AGREES
 
 
-def float64_difference(build: Build, seed: int, compile: Compile) -> tuple[float | None, str]:
+def float64_difference(
+    build: Build, seed: int, compile: Compile, did_nothing: Callable[[], str] = lambda: ""
+) -> tuple[float | None, str]:
     """(how far the compiled float64 step is from eager's float64 step, why it is not known).
 
-    The distance is the largest over loss, gradients and buffers, each relative to its largest value; a value below the
-    rounding of the largest gradient counts as that. None with a reason where one of the two does not run.
+    The distance is the largest over loss, gradients and buffers, each relative to its largest value; where that is zero
+    up to rounding, to the size at which the rounding of the set's largest value is FLOAT64_AGREES. None with a reason
+    where one of the two does not run, or where `did_nothing`, asked after the step, says why no graph was compiled:
+    a step that ran in eager agrees with eager, and proves nothing.
     """
     try:
         eager = _wide_step(build, seed, None)
         compiled = _wide_step(build, seed, compile)
     except Exception as error:
         return None, f"the float64 step did not run: {describe(error)}"
-    largest = 0.0
+    if not torch_api.dynamo_graphs():
+        return None, "the float64 step was not compiled"
+    if reason := did_nothing():
+        return None, f"the float64 step was not compiled: {reason}"
+    largest = _distance(eager.loss, compiled.loss, 0.0)
     for one, other in ((eager.gradients, compiled.gradients), (eager.buffers, compiled.buffers)):
         floats = [t for t in one.values() if t is not None and t.is_floating_point() and t.numel()]
-        noise = max((float(t.abs().max()) for t in floats), default=0.0) * numbers.RIGHT.floor_eps
+        noise = numbers.RIGHT.floor_eps * torch.finfo(torch.float64).eps
+        smallest = max((float(t.abs().max()) for t in floats), default=0.0) * noise / FLOAT64_AGREES
         for name, tensor in one.items():
-            largest = max(largest, _distance(tensor, other.get(name), noise * torch.finfo(torch.float64).eps))
-    return max(largest, _distance(eager.loss, compiled.loss, 0.0)), ""
+            largest = max(largest, _distance(tensor, other.get(name), smallest))
+    return largest, ""
 
 
-def _distance(eager: Tensor | None, result: Tensor | None, noise: float) -> float:
-    """The largest difference of two tensors relative to the first's largest value; infinity where they cannot be."""
+def _distance(eager: Tensor | None, result: Tensor | None, smallest: float) -> float:
+    """The largest difference relative to `eager`'s largest value, which counts as at least `smallest`; infinity where
+    the two cannot be compared."""
     if eager is None or result is None:
         other = eager if result is None else result
         return 0.0 if other is None or not bool(other.any()) else float("inf")
@@ -210,8 +222,9 @@ def _distance(eager: Tensor | None, result: Tensor | None, noise: float) -> floa
         return float("inf")
     if not eager.is_floating_point() or not eager.numel():
         return 0.0 if torch.equal(eager, result) else float("inf")
+    scale = max(float(eager.abs().max()), smallest)
     difference = float((eager - result).abs().max())
-    return 0.0 if difference <= noise else difference / max(float(eager.abs().max()), 1e-300)
+    return difference / scale if scale else (0.0 if difference == 0 else float("inf"))
 
 
 def _wide_step(build: Build, seed: int, compile: Compile | None) -> numbers.StepValues:
@@ -221,6 +234,8 @@ def _wide_step(build: Build, seed: int, compile: Compile | None) -> numbers.Step
     problem.args, problem.kwargs = copy_tensors((problem.args, problem.kwargs), widen=True)
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
+    torch.compiler.reset()
+    torch_api.dynamo_clear_counters()
     try:
         function = problem.step_function()
         run = function if compile is None else compile(function)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -193,8 +193,10 @@ def _judge(
             found = conditioning(seed, reference, eager.first, first, variants)
             record.conditioning.append(found)
             if found.covered:
-                torch.compiler.reset()
-                found.float64, found.float64_reason = float64_difference(build, seed, compiler.compile)
+                with compiler.record() as wide:
+                    found.float64, found.float64_reason = float64_difference(
+                        build, seed, compiler.compile, lambda: _did_nothing(wide)
+                    )
     record.status, record.reason = verdict(record)
 
 
@@ -344,8 +346,7 @@ def judge_buffers(
 def verdict(record: TrainRecord) -> tuple[Status, str]:
     """Status and reason of a record whose run ended without an exception."""
     for kind in (GraphKind.FORWARD, GraphKind.BACKWARD):
-        graphs = [g for g in record.graph_details if g["kind"] == kind.value]
-        if not any(g["runs"] and (g["calls"].get("native") or g["calls"].get("library")) for g in graphs):
+        if not any(g["kind"] == kind.value and g["runs"] and _on_backend(g["calls"]) for g in record.graph_details):
             notes = record.reasons or [f"it trained in eager, with a graph break: {b}" for b in record.graph_breaks]
             why = f": {notes[0]}" if notes else ": it trained in eager"
             return Status.FAILED, f"no {kind.value} graph was compiled and run by {record.backend}{why}"
@@ -363,6 +364,17 @@ def verdict(record: TrainRecord) -> tuple[Status, str]:
     if record.steps > 1 and len(set(record.losses_compiled)) == 1:
         return Status.WRONG, "the loss did not move"
     return Status.TRAINED, ""
+
+
+def _on_backend(calls: Mapping[str, int]) -> bool:
+    """Whether a graph with these calls has any on the backend itself."""
+    return bool(calls.get(Kind.NATIVE) or calls.get(Kind.LIBRARY))
+
+
+def _did_nothing(graphs: Sequence[GraphRecord]) -> str:
+    """Why a step that ran is none of the backend's; empty where its forward and backward are."""
+    ran = {g.kind for g in graphs if g.runs and _on_backend({k.value: n for k, n in g.calls.items()})}
+    return "" if ran >= {GraphKind.FORWARD, GraphKind.BACKWARD} else "no graph ran on the backend"
 
 
 def _not_right(fault: str, asked: list[Conditioning]) -> tuple[Status, str]:

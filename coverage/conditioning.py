@@ -154,11 +154,11 @@ def conditioning(
     variants: Mapping[str, VariantRun],
 ) -> Conditioning:
     """Whether eager's variants go as far as `result` wherever that is not right: the first question of the Note."""
-    found = Conditioning(seed=seed, variants=dict.fromkeys(variants, 0.0), covered=True)
-    for kind in ("gradients", "buffers"):
-        sides = [getattr(values, kind) for values in (reference, eager, result)]
+    found = Conditioning(seed=seed, variants=dict.fromkeys(variants, 0.0))
+    for kind in ("loss", "gradients", "buffers"):
+        sides = [_named(values, kind) for values in (reference, eager, result)]
         moved = {
-            name: {c.name: c for c in numbers.compare_all(sides[0], sides[1], getattr(run.first, kind))}
+            name: {c.name: c for c in numbers.compare_all(sides[0], sides[1], _named(run.first, kind))}
             for name, run in variants.items()
         }
         for comparison in numbers.compare_all(*sides):
@@ -173,9 +173,16 @@ def conditioning(
             found.error = max(found.error, comparison.error)
             allowed = furthest + comparison.allowed_right  # the same kink, and the rounding that is right without it
             if comparison.verdict is not numbers.Verdict.ERROR or not comparison.error <= allowed:
-                found.covered = False
                 found.beyond.append(f"{comparison}; eager's variants reach {furthest:.1e}")
+    found.covered = bool(found.tensors) and not found.beyond
     return found
+
+
+def _named(values: numbers.StepValues, kind: str) -> Mapping[str, Tensor | None]:
+    """One of the sets of tensors that a step leaves; the loss as a set of one."""
+    if kind == "loss":
+        return {"loss": values.loss}
+    return values.gradients if kind == "gradients" else values.buffers
 
 
 def is_ill_conditioned(found: Conditioning) -> bool:

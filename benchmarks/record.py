@@ -108,6 +108,7 @@ class ModelRecord:
     reason: str = ""  # one line, where nothing could be measured
     user_error: bool = False  # the model itself is wrong
     parameters: int = 0
+    inputs: list[str] = field(default_factory=list)  # shape of each tensor that the module gets, as "input_ids 4x128"
     protocol: str = ""  # in words
     contenders: dict[str, ContenderRecord] = field(default_factory=dict)
     ratios: dict[str, Ratio] = field(default_factory=dict)  # other contender -> ratio to relaxgrad

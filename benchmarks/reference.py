@@ -42,9 +42,10 @@ Named = Mapping[str, Tensor | None]
 def session(arguments: dict[str, Any], emit: Emit) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Arguments: model, seed, and `start`: the file to leave the problem's parameters, buffers and inputs in.
 
-    The session answers {"do": "parameters"} with their number, {"do": "judge", "values": file} with a Judgement of
-    loss, gradients, buffers and parameters, and {"do": "conditioning", "values": file, "contender": name} with
-    {"ill_conditioned": bool, "told": both figures in a line}. Raises UserError for a model that does not run in eager.
+    The session answers {"do": "parameters"} with their number and the inputs' shapes, {"do": "judge", "values": file}
+    with a Judgement of loss, gradients, buffers and parameters, and {"do": "conditioning", "values": file,
+    "contender": name} with {"ill_conditioned": bool, "told": both figures in a line}.
+    Raises UserError for a model that does not run in eager.
     """
     judge = _Judge(arguments["model"], arguments["seed"], Path(arguments["start"]))
     commands = {"parameters": judge.parameters, "judge": judge.judge, "conditioning": judge.conditioning}
@@ -55,7 +56,7 @@ class _Judge:
     def __init__(self, model: str, seed: int, start: Path):
         problem = load_problem(model, seed)
         self.model, self.seed, self.start = model, seed, start
-        self.count = problem.parameter_count()
+        self.count, self.inputs = problem.parameter_count(), problem.input_shapes()
         self.state = {name: p.detach().clone() for name, p in problem.named_parameters().items()}
         self.buffers = {name: b.detach().clone() for name, b in problem.module.named_buffers()}
         torch.save(start_of(problem), start)
@@ -63,7 +64,7 @@ class _Judge:
         self.reference = numbers.float64_step(load_like(model, seed, start), seed)
 
     def parameters(self, command: dict[str, Any]) -> dict[str, Any]:
-        return {"parameters": self.count}
+        return {"parameters": self.count, "inputs": self.inputs}
 
     def judge(self, command: dict[str, Any]) -> dict[str, Any]:
         found = torch.load(command["values"])

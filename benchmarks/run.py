@@ -157,7 +157,7 @@ def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
             record.reason = outcome.message.removeprefix(f"{run.model}: ")
             record.user_error = outcome.state is State.USER_ERROR
             return False
-        record.parameters = outcome.value["parameters"]
+        record.parameters, record.inputs = outcome.value["parameters"], outcome.value["inputs"]
         run.say("the processes of the contenders")
         opened = _open_all(run)
         for name, worker in opened.items():

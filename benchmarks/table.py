@@ -69,6 +69,14 @@ def _times_eager(contender: Mapping[str, Any] | None) -> str:
     return f"{times:.1f}x" + ("*" if contender.get("conditioning") else "")
 
 
+def inputs_of(records: Sequence[Mapping[str, Any]]) -> str:
+    """The batch of each model in a few words, models of the same inputs together; of older runs nothing is known."""
+    same: dict[str, list[str]] = {}
+    for record in records:
+        same.setdefault(", ".join(record.get("inputs") or ["not recorded"]), []).append(record["model"])
+    return "; ".join(f"{', '.join(models)}: {inputs}" for inputs, models in same.items())
+
+
 def _milliseconds(step: Mapping[str, Any]) -> str:
     spread = "" if step["spread"] is None else f" ±{_brief(step['spread'] / 2 * 1e3)}"
     return f"{step['median'] * 1e3:.2f}{spread}"

@@ -97,7 +97,7 @@ def models(
         typer.echo(short(model))
     typer.echo(headline(report))
     typer.echo(f"{output / 'report.html'}, report.md and report.json beside it")
-    if any(model.answer is Answer.NO for model in report.models):
+    if any(model.answer in (Answer.NO, Answer.UNDECIDED) for model in report.models):
         raise typer.Exit(1)
 
 

@@ -53,6 +53,12 @@ class Problem:
         """Number of scalars in all parameters; tied ones once."""
         return sum(p.numel() for p in self.module.parameters())
 
+    def input_shapes(self) -> list[str]:
+        """The shape of each tensor among the inputs, after the name of a keyword, as "input_ids 4x128"."""
+        named = [("", t) for t in tensors_in(self.args)]
+        named += [(name, t) for name, value in self.kwargs.items() for t in tensors_in(value)]
+        return [f"{name} {'x'.join(map(str, t.shape)) or 'a number'}".strip() for name, t in named]
+
 
 class WithLoss(nn.Module):
     """A module followed by its loss: forward returns the 0-d loss alone."""

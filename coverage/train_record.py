@@ -62,7 +62,7 @@ class Conditioning:
         wide = (
             self.float64_reason
             if self.float64 is None
-            else f"in float64 the compiled step agrees to {self.float64:.1e}"
+            else f"compiled in float64 it agrees to {self.float64:.1e}"
         )
         return f"seed {self.seed}: {self.tensors} tensors off by up to {self.error:.1e}; {eager}; {wide}"
 

@@ -384,7 +384,5 @@ def _not_right(fault: str, asked: list[Conditioning]) -> tuple[Status, str]:
         return Status.ILL_CONDITIONED, found.told()
     if not found.covered:
         return Status.WRONG, fault
-    return (
-        Status.WRONG,
-        f"{fault}; eager moves as far, but {found.float64_reason or f'float64 differs by {found.float64:.1e}'}",
-    )
+    wide = found.float64_reason or f"compiled in float64 it differs by {found.float64:.1e}"
+    return Status.WRONG, f"{fault}; eager moves as far, but {wide}"

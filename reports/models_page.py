@@ -16,11 +16,13 @@ from typing import Any
 
 from relaxgrad.coverage.audit.many import FILE, read_audit
 from relaxgrad.coverage.records import write_json, write_text
+from relaxgrad.coverage.train_record import Conditioning
 from relaxgrad.coverage.zoo import ZOO
 
 from .markdown import cell, table
 
 SCHEMA = 1
+STEPS = 8  # of an audit whose settings do not say
 TRAINS = ("trains", "trains, partly in PyTorch")
 PLACES = 3  # lines of a model that are named for each finding
 
@@ -57,6 +59,10 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
         "breaks": sum(train.get("graph_breaks", {}).values()),
         "calls": calls,
         "gradients": [gradients["compared"] - len(gradients["failed"]), gradients["compared"]],
+        "less_accurate": gradients.get("less_accurate", []),
+        "zeros": gradients.get("zeros", []),
+        "conditioning": [Conditioning(**one).told() for one in train.get("conditioning", ())],
+        "judged_seed": train.get("seed"),
         "findings": {
             name: {
                 "level": finding["level"],
@@ -135,8 +141,9 @@ def page(data: dict[str, Any]) -> str:
         f"Measured with torch {versions['torch']}, apache-tvm {versions['apache-tvm']}, transformers "
         f"{versions['transformers']}; `relaxgrad audit --zoo all -o DIR` measures anew.",
         f"{sum(row['verdict'] in TRAINS for row in found)} of {len(found)} models train on TVM: a step in train mode "
-        "was compiled, forward and backward, every gradient is right by the float64 rule and the loss follows "
-        "eager's. A model trains partly in PyTorch where ops fall back to ATen, or where Dynamo breaks its graph. The "
+        "was compiled, forward and backward, every gradient is right by the float64 rule ([numbers.md](numbers.md)) "
+        f"and the losses of {data.get('settings', {}).get('steps', STEPS)} AdamW steps are within eager's own spread. "
+        "A model trains partly in PyTorch where ops fall back to ATen, or where Dynamo breaks its graph. The "
         "columns of the blockers say what is left of each: clear, worked around, blocks.",
         group_table(found),
         *(f"- {f['blocker']}: {f['level']}: {cell(f['headline'])}" for f in data.get("installation", ())),
@@ -150,7 +157,23 @@ def page(data: dict[str, Any]) -> str:
 
 
 def _notes(row: dict[str, Any]) -> list[str]:
-    notes = [f"- `{row['model']}` does not train: {cell(row['reason'])}"] if row["reason"] else []
+    notes = [f"- `{row['model']}` {row['verdict']}: {cell(row['reason'])}"] if row["reason"] else []
+    if told := row.get("conditioning"):
+        seed = row["judged_seed"]
+        after = "" if row["verdict"] not in TRAINS else f"; judged at seed {seed}, where it is right"
+        notes.append(f"- `{row['model']}` is ill-conditioned: {cell('; '.join(told))}{after}")
+    if less := row.get("less_accurate"):
+        more = f" and {len(less) - 1} more" if len(less) > 1 else ""
+        notes.append(
+            f"- `{row['model']}` is right and {len(less)} of its gradients are less accurate than eager's: "
+            f"{cell(less[0])}{more}"
+        )
+    if zeros := row.get("zeros"):
+        notes.append(
+            f"- `{row['model']}`: AOTAutograd gives a gradient of exactly zero where eager gives none, to "
+            f"{', '.join(f'`{name}`' for name in zeros)}: AdamW decays a weight whose gradient is zero and "
+            "skips one that has none"
+        )
     for name, finding in row["findings"].items():
         if finding["level"] == "clear":
             continue

@@ -64,15 +64,20 @@ def _model_row(row: dict[str, Any], name: str, verdict: str) -> list[str]:
 
 def bench_table(data: dict[str, Any]) -> str:
     """The step times of a stored run of `relaxgrad bench`, and how they were measured."""
-    from relaxgrad.benchmarks.table import steps_table
+    from relaxgrad.benchmarks.table import inputs_of, steps_table
 
     records = [record for record in data["models"] if record["malloc"] == "system" and record["contenders"]]
     settings, versions = data["settings"], data["versions"]
     threads = settings["threads"]
     note = (
         f"Milliseconds a step ({records[0]['protocol']}), {threads} thread{'s' if threads != 1 else ''}; ratios above "
-        f"1: relaxgrad is faster. [docs/benchmarks.md](docs/benchmarks.md) has the protocol and the other tables. "
-        f"{data['machine']['cpu']}, torch {versions['torch']}, apache-tvm {versions['apache-tvm']}."
+        "1: relaxgrad is faster. A ratio is the median over rounds in which the contenders took turns, ± half the "
+        "interquartile range; in brackets stands the ratio of the two medians, which differs where the machine's speed "
+        "drifted. `error` is the largest error of the first step's loss, gradients and buffers against float64, in "
+        "units of eager's own: up to 4x is as accurate as eager, and what is timed is right (docs/numbers.md). Inputs: "
+        f"{inputs_of(records)}. [docs/benchmarks.md](docs/benchmarks.md) has the protocol and the other tables. "
+        f"{data['machine']['cpu']}, {data['machine']['cores']} cores, torch {versions['torch']}, apache-tvm "
+        f"{versions['apache-tvm']}."
     )
     return f"{steps_table(records)}\n\n{note}"
 

@@ -55,15 +55,18 @@ def gather(
     head, audited = read_audit(folder / FILE)
     timed = {record["model"]: record for record in bench}
     models = [model_of(record, timed.get(record["model"])) for record in audited if record["model"] in wanted]
-    answer, sentence = answer_of(models)
+    machine = plain(this_machine().to_json())
+    protocol = "" if settings is None or not bench else protocol_in_words(settings)
+    where = f"{protocol}, on " if protocol else ""
+    answer, sentence = answer_of(models, f"{where}{machine['cpu']}, {machine['cores']} cores")
     return Report(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         answer=answer,
         sentence=sentence,
         commands=commands,
-        protocol="" if settings is None or not bench else protocol_in_words(settings),
+        protocol=protocol,
         versions=head["versions"],
-        machine=plain(this_machine().to_json()),
+        machine=machine,
         installation=findings_of(head.get("installation", [])),
         models=models,
     )

@@ -11,7 +11,7 @@ from .schema import Answer, Finding, Model, Report
 
 #: A step's time that counts as changed: the noise of two runs of one program on a quiet machine is below it.
 NOISE = 0.1
-_RANK = (Answer.YES, Answer.PARTLY, Answer.NO)
+_RANK = (Answer.YES, Answer.PARTLY, Answer.UNDECIDED, Answer.NO)
 _LEVELS = ("clear", "worked around", "blocks")
 
 

@@ -17,7 +17,13 @@ from .schema import Answer, Finding, Model, Report
 BLOCKERS = ("operators", "dynamic shapes", "in-place and optimizer state")
 MANY = 6  # places of a finding that are shown unfolded
 _FOLDER = "templates"
-_SHORT = {Answer.YES: "yes", Answer.PARTLY: "partly", Answer.SOME: "partly", Answer.NO: "no"}
+_SHORT = {
+    Answer.YES: "yes",
+    Answer.PARTLY: "partly",
+    Answer.SOME: "partly",
+    Answer.UNDECIDED: "unsteady",
+    Answer.NO: "no",
+}
 _RANKS = {answer: rank for rank, answer in enumerate(_SHORT)}
 _UNSOLVED = ("blocks", "worked around")
 
@@ -103,7 +109,7 @@ def _words(model: Model) -> str:
 
 def _figures(models: Sequence[Model]) -> list[Figure]:
     """The figures of all models that a reader looks for first."""
-    trained = [model for model in models if model.answer is not Answer.NO]
+    trained = [model for model in models if model.answer in (Answer.YES, Answer.PARTLY)]
     partly = sum(model.answer is Answer.PARTLY for model in models)
     right, gradients = sum(m.gradients_right for m in models), sum(m.gradients for m in models)
     calls = sum(sum(model.calls.values()) for model in models)

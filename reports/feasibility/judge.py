@@ -7,11 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relaxgrad.benchmarks.names import INDUCTOR, RELAXGRAD
-from relaxgrad.benchmarks.record import Status, geometric_mean
+from relaxgrad.benchmarks.record import Status, geometric_mean, times_eager
+from relaxgrad.coverage.train_record import Conditioning
 
 from .schema import Answer, Contender, Finding, Model, Op, Stock
 
-_ANSWERS = {"trains": Answer.YES, "trains, partly in PyTorch": Answer.PARTLY}
+_ANSWERS = {
+    "trains": Answer.YES,
+    "trains, partly in PyTorch": Answer.PARTLY,
+    "ill-conditioned": Answer.UNDECIDED,
+}
 _SOLVED = ("clear", "not measured")
 
 
@@ -22,7 +27,8 @@ def model_of(audit: Mapping[str, Any], bench: Mapping[str, Any] | None) -> Model
     findings = [_finding(f) for f in audit["findings"].values()]
     numbers = audit["findings"].get("operators", {}).get("numbers", {})
     answer = _ANSWERS.get(audit["verdict"], Answer.NO)
-    reason = "" if answer is not Answer.NO else f"{audit['cause']}: {audit['reason']}".removeprefix(": ")
+    no = answer in (Answer.NO, Answer.UNDECIDED)
+    reason = f"{audit['cause']}: {audit['reason']}".removeprefix(": ") if no else ""
     contenders = _contenders(bench)
     own = contenders.get(RELAXGRAD)
     if own is not None and own.status == Status.WRONG and answer is not Answer.NO:
@@ -39,6 +45,8 @@ def model_of(audit: Mapping[str, Any], bench: Mapping[str, Any] | None) -> Model
         calls=numbers.get("calls_by_kind", {}),
         gradients_right=gradients["compared"] - len(gradients["failed"]),
         gradients=gradients["compared"],
+        conditioning=[Conditioning(**one).told() for one in train.get("conditioning", ())],
+        inputs=list(bench.get("inputs", ())) if bench else [],
         findings=findings,
         ops=[Op(**op) for op in audit["ops"]],
         stock=_stock(audit["stock"]),
@@ -65,8 +73,8 @@ def _stock(records: Sequence[Mapping[str, Any]] | None) -> Stock | None:
 
 def _contenders(bench: Mapping[str, Any] | None) -> dict[str, Contender]:
     if bench is not None and bench.get("reason"):  # of the whole model: nothing was timed
-        nothing = dict.fromkeys(("step", "spread", "first", "backend", "memory"))
-        return {RELAXGRAD: Contender(status=Status.FAILED, reason=bench["reason"], **nothing)}
+        nothing: dict[str, Any] = dict.fromkeys(("times_eager", "step", "spread", "first", "backend", "memory"))
+        return {RELAXGRAD: Contender(status=Status.FAILED, reason=bench["reason"], conditioning="", **nothing)}
     found = {}
     for name, record in (bench["contenders"] if bench else {}).items():
         cold = (record["cold"] if record["status"] != Status.WRONG else None) or {}
@@ -74,6 +82,8 @@ def _contenders(bench: Mapping[str, Any] | None) -> dict[str, Contender]:
         found[name] = Contender(
             status=record["status"],
             reason=record["reason"],
+            times_eager=times_eager(record["judged"]),
+            conditioning=record.get("conditioning", ""),
             step=step.get("median"),
             spread=step.get("spread"),
             first=cold.get("first"),
@@ -83,31 +93,38 @@ def _contenders(bench: Mapping[str, Any] | None) -> dict[str, Contender]:
     return found
 
 
-def answer_of(models: Sequence[Model]) -> tuple[Answer, str]:
-    """The answer for all models, and one sentence with its figures."""
+def answer_of(models: Sequence[Model], where: str = "") -> tuple[Answer, str]:
+    """The answer for all models, and a few sentences with its figures. `where`: protocol and machine of the times."""
     counts = Counter(model.answer for model in models)
     trained = counts[Answer.YES] + counts[Answer.PARTLY]
     if not trained:
-        answer = Answer.NO
-    elif counts[Answer.NO]:
+        answer = Answer.UNDECIDED if counts[Answer.UNDECIDED] else Answer.NO
+    elif counts[Answer.NO] or counts[Answer.UNDECIDED]:
         answer = Answer.SOME
     else:
         answer = Answer.PARTLY if counts[Answer.PARTLY] else Answer.YES
     told = f"{trained} of {len(models)} models train on TVM with right gradients"
     if counts[Answer.PARTLY]:
         told += f", {counts[Answer.PARTLY]} of them partly in PyTorch"
+    if counts[Answer.UNDECIDED]:
+        told += f", {counts[Answer.UNDECIDED]} ill-conditioned"
     speeds = []
     for name in dict.fromkeys(name for model in models for name in model.ratios):
-        ratios = [model.ratios[name] for model in models if name in model.ratios]
-        mean = geometric_mean(ratios)
+        timed = [model for model in models if name in model.ratios]
+        mean = geometric_mean([model.ratios[name] for model in timed])
         if mean is not None:
-            speeds.append(f"{mean:.2f} times {name}'s speed ({len(ratios)} timed)")
+            slower = sum(model.ratios[name] < 1 for model in timed)
+            speeds.append(f"{mean:.2f} times {name}'s speed ({len(timed)} timed, slower on {slower})")
     if speeds:
         told += f"; a step runs at {' and '.join(speeds)} by geometric mean"
     starts = [ratio for model in models if (ratio := first_ratio(model))]
     if mean := geometric_mean(starts):
         told += f", the first step {mean:.1f} times as soon as Inductor's"
-    return answer, told + "."
+    told += "."
+    if speeds:
+        sizes = "; ".join(f"{m.name} {', '.join(m.inputs)}" for m in models if m.ratios and m.inputs)
+        told += f" Timed: {sizes or 'as the models are'}" + (f"; {where}." if where else ".")
+    return answer, told
 
 
 def first_ratio(model: Model) -> float | None:

@@ -86,7 +86,11 @@ def _section(model: Model) -> str:
             lines.append(f"  - {prose(place.what)}{where}")
         if len(finding.evidence) > PLACES:
             lines.append(f"  - and {len(finding.evidence) - PLACES} more places")
+    if model.conditioning and model.answer not in (Answer.NO, Answer.UNDECIDED):
+        lines.append(f"- **ill-conditioned**, and right at another seed: {prose('; '.join(model.conditioning))}")
     for name, contender in model.contenders.items():
+        if contender.conditioning:
+            lines.append(f"- {name} was timed though its first step is not right: {prose(contender.conditioning)}")
         if contender.reason:
             lines.append(f"- {name} was not timed: {contender.status}: {prose(contender.reason)}")
     head, *rest = lines
@@ -100,6 +104,6 @@ def headline(report: Report) -> str:
 
 def short(model: Model) -> str:
     """A model in one line, for the terminal."""
-    if model.answer is Answer.NO:
-        return f"{model.name}: no: {model.reason}"
+    if model.answer in (Answer.NO, Answer.UNDECIDED):
+        return f"{model.name}: {model.answer}: {model.reason}"
     return f"{model.name}: {model.answer}" + (f"; {'; '.join(model.missing)}" if model.missing else "")

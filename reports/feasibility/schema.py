@@ -27,6 +27,7 @@ class Answer(StrEnum):
 
     YES = "yes"
     PARTLY = "yes, partly in PyTorch"  # ops in ATen, or graph breaks
+    UNDECIDED = "ill-conditioned"  # at every seed tried: eager moves as far, and float64 agrees
     SOME = "for some models"  # of a report, where others do not train
     NO = "no"
 
@@ -76,7 +77,13 @@ class Op(_Strict):
 class Contender(_Strict):
     """A backend's training step."""
 
-    status: str = Field(description="`timed`; `wrong`: its first step is not eager's; `failed`: it did not run.")
+    status: str = Field(
+        description="`timed`; `wrong`: its first step is not right, and eager is steadier; `failed`: it did not run."
+    )
+    times_eager: float | None = Field(
+        None, description="Largest error of the first step in units of eager's: at most 4 is as accurate as eager."
+    )
+    conditioning: str = Field("", description="Where a first step was not right and eager is no steadier: the figures.")
     reason: str = Field("", description="In words, where it was not timed.")
     step: float | None = Field(None, description="Seconds a step, median of the rounds.")
     spread: float | None = Field(None, description="Seconds, interquartile range of the rounds.")
@@ -100,7 +107,9 @@ class Model(_Strict):
 
     name: str = Field(description="Zoo name, `path/to/file.py:factory` or `package.module:factory`.")
     group: str = Field("", description="Group of the zoo; empty for a user's own model.")
-    answer: Answer = Field(description="Whether it trains on TVM: `yes`, `yes, partly in PyTorch` or `no`.")
+    answer: Answer = Field(
+        description="Whether it trains on TVM: `yes`, `yes, partly in PyTorch`, `ill-conditioned` or `no`."
+    )
     reason: str = Field("", description="Cause and detail, where the answer is no.")
     missing: list[str] = Field([], description="What would have to be there for a plain yes.")
     parameters: int = Field(description="Scalars, of all parameters together.")
@@ -109,6 +118,10 @@ class Model(_Strict):
     calls: dict[str, int] = Field(description="Nodes of the graphs by the kind of Op.")
     gradients_right: int = Field(description="Gradients that are right by the float64 rule.")
     gradients: int = Field(description="Gradients that were compared.")
+    conditioning: list[str] = Field(
+        [], description="For each seed at which eager is no steadier than the compiled step: the figures of both."
+    )
+    inputs: list[str] = Field([], description="Shapes of the inputs that were timed; empty where none were.")
     findings: list[Finding] = Field(description="The blockers of this model.")
     ops: list[Op] = Field(description="Every op, in each way that it runs.")
     stock: Stock | None = Field(None, description="Absent where it was not asked for.")

@@ -29,7 +29,7 @@ def judge(arguments: dict[str, Any], emit: Any) -> Answer:
 
     def answer(command: dict[str, Any]) -> dict[str, Any]:
         if command["do"] == "parameters":
-            return {"parameters": 12}
+            return {"parameters": 12, "inputs": ["x 2x3"]}
         name = Path(command["values"]).read_text()
         if command["do"] == "conditioning":
             return {"ill_conditioned": name == "kink", "told": f"what eager does beside {command['contender']}"}

@@ -57,6 +57,23 @@ def test_a_model_that_does_not_train_says_why_and_a_fallback_has_its_line() -> N
     assert "`mlp`, operators" not in text
 
 
+def test_what_is_right_only_by_the_wider_grade_or_at_another_seed_is_told() -> None:
+    asked = {"seed": 0, "tensors": 2, "error": 0.04, "variants": {"channels_last": 0.05}, "covered": True,
+             "beyond": [], "float64": 1e-12, "float64_reason": ""}  # fmt: skip
+    gradients = GRADIENTS | {"less_accurate": ["w: less accurate than eager (4.5x)"], "zeros": ["norm.bias"]}
+    record = AuditRecord("net", Verdict.YES, group="tiny", train=TRAIN | {"gradients": gradients, "seed": 1})
+    assert record.train is not None
+    record.train["conditioning"] = [asked]
+    versions = {"torch": "2", "apache-tvm": "0", "transformers": "5"}
+    text = page({"versions": versions, "models": rows([record.to_json()])})
+    assert (
+        "- `net` is ill-conditioned: seed 0: 2 tensors off by up to 4.0e-02; eager channels_last moves by 5.0e-02; "
+        "compiled in float64 it agrees to 1.0e-12; judged at seed 1, where it is right"
+    ) in text
+    assert "- `net` is right and 1 of its gradients are less accurate than eager's: w: less accurate" in text
+    assert "exactly zero where eager gives none, to `norm.bias`" in text
+
+
 def test_the_command_reads_an_audit_and_makes_the_page_anew(tmp_path: Path) -> None:
     (tmp_path / "docs" / "results").mkdir(parents=True)
     file = Records(tmp_path / FILE, head_of(AuditOptions()), False)

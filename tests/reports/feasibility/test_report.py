@@ -9,6 +9,7 @@ import pytest
 
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.cli.main import main
+from relaxgrad.coverage.audit.record import Verdict
 from relaxgrad.reports.feasibility.collect import gather
 from relaxgrad.reports.feasibility.diff import changes
 from relaxgrad.reports.feasibility.html import html
@@ -26,17 +27,29 @@ def found(tmp_path: Path) -> Report:
 def test_answers(found: Report) -> None:
     assert [m.answer for m in found.models] == [Answer.YES, Answer.PARTLY, Answer.NO]
     assert found.answer is Answer.SOME
-    assert found.sentence == (
+    told, where = found.sentence.split(" Timed: ")
+    assert told == (
         "2 of 3 models train on TVM with right gradients, 1 of them partly in PyTorch; a step runs at 1.10 times "
-        "inductor's speed (2 timed) and 0.98 times eager's speed (2 timed) by geometric mean, the first step 4.0 times "
-        "as soon as Inductor's."
+        "inductor's speed (2 timed, slower on 0) and 0.98 times eager's speed (2 timed, slower on 1) by geometric "
+        "mean, the first step 4.0 times as soon as Inductor's."
     )
+    assert where == f"mlp x 4x3; qr x 4x3; {found.machine['cpu']}, {found.machine['cores']} cores."
     assert found.models[1].missing == ["operators: 1 of 2 calls runs in ATen"]
     assert [short(m) for m in found.models] == [
         "mlp: yes",
         "qr: yes, partly in PyTorch; operators: 1 of 2 calls runs in ATen",
         "gpt: no: crash: killed by SIGSEGV",
     ]
+
+
+def test_a_model_that_no_seed_settles_is_no_yes_and_no_wrong_numbers(tmp_path: Path) -> None:
+    unsteady = trains("deep")
+    unsteady.verdict, unsteady.reason = Verdict.ILL_CONDITIONED, "seed 0: 2 tensors off"
+    found = report(tmp_path, [unsteady, trains()], [])
+    assert [m.answer for m in found.models] == [Answer.UNDECIDED, Answer.YES]
+    assert found.answer is Answer.SOME
+    assert found.sentence == "1 of 2 models train on TVM with right gradients, 1 ill-conditioned."
+    assert short(found.models[0]) == "deep: ill-conditioned: seed 0: 2 tensors off"
 
 
 def test_all_or_none(tmp_path: Path) -> None:

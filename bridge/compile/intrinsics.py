@@ -31,7 +31,6 @@ _TVM_OPS = {
     "log1p": "tirx.log1p",
     "log2": "prim.log2",
     "log10": "tirx.log10",
-    "pow": "tirx.pow",
     "sin": "tirx.sin",
     "cos": "tirx.cos",
     "tanh": "tirx.tanh",

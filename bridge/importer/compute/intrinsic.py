@@ -1,4 +1,4 @@
-"""Functions of one element that TVM has no op for, or only an imprecise one, as ops of our own.
+"""Functions of one element that TVM has no op for, or one that is imprecise or warns, as ops of our own.
 
 TVM can vectorise a loop around an op, which it cannot around a call of the C library. What an op becomes is decided
 when its kernel is lowered: compile/intrinsics.py has float32 for `llvm`; otherwise it is the C library's function.
@@ -14,7 +14,7 @@ from tvm import ir, tirx
 
 Expr = Any
 
-_C_FUNCTIONS = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erfc", "expm1", "sinh", "tan")
+_C_FUNCTIONS = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erfc", "expm1", "pow", "sinh", "tan")
 #: The op of each function.
 OPS = {name: f"relaxgrad.{name}" for name in (*_C_FUNCTIONS, "sigmoid")}
 _PURE = 1  # tirx.CallEffectKind.Pure
@@ -25,13 +25,13 @@ def call(name: str, x: Expr) -> Expr:
     return tirx.call_intrin(str(x.ty.dtype), OPS[name], x)
 
 
-def power(x: Any, y: Any) -> Any:
-    """`x ** y` of two expressions of one float dtype: the call that `tirx.pow` makes.
+def power(x: Expr, y: Expr) -> Expr:
+    """`x ** y` of two expressions of one float dtype, float32 or float64, with C's special cases.
 
-    That one warns on stderr of every constant y from 3 on, for lowerings whose powers of a negative x are wrong; ours
-    are C's (compile/math/power.py).
+    No `tirx.pow`: TVM warns on stderr whenever it makes such a call anew with a constant y from 3 on, for lowerings
+    whose powers of a negative x are wrong; and passes of its own make calls anew.
     """
-    return tirx.call_intrin(str(x.ty.dtype), "tirx.pow", x, y)
+    return tirx.call_intrin(str(x.ty.dtype), OPS["pow"], x, y)
 
 
 def by_lane(vector: Any, lower: Callable[[Any], Expr]) -> Expr:

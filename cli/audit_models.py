@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PLACES = 8  # source lines shown for each finding
 
+THE_MODEL = "the model itself"  # Cause.MODEL: it does not run in eager
+
 
 def chosen(models: Sequence[str], zoo: str | None) -> list[str]:
     """The models to audit, each once, in order. Raises UserError for those that can be told wrong now."""
@@ -46,7 +48,7 @@ def run(names: list[str], options: AuditOptions, output: Path | None, resume: bo
             head, found = read_audit(path)
             records = [record for record in found if record["model"] in set(names)]
             _show(records, len(names), head.get("installation", []))
-    user_errors = [r for r in records if r["cause"] == "the model itself"]
+    user_errors = [r for r in records if r["cause"] == THE_MODEL]
     if user_errors and len(names) == 1:
         raise UserError(f"{names[0]}: {user_errors[0]['reason']}")
     return all(record["verdict"] != "does not train" for record in records)
@@ -100,6 +102,8 @@ def _verdict(record: dict[str, Any]) -> str:
 def _show(records: list[dict[str, Any]], asked: int, installation: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
+    if len(records) == asked == 1 and records[0]["cause"] == THE_MODEL:
+        return  # nothing was audited; the command ends with this very line as its error
     console = Console(highlight=False, markup=False, emoji=False)  # a model's name may read like markup
     for finding in installation:
         console.print(f"{finding['blocker']}: {finding['level']}: {finding['headline']}", soft_wrap=True)

@@ -72,6 +72,16 @@ def test_an_audit_of_the_same_model_trains_it(users: Path, tmp_path: Path, capsy
     assert numbers["stock_importer"]["graphs"] == len(record["stock"])
 
 
+def test_a_model_that_is_on_another_device_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "far.py"
+    path.write_text("import torch\ndef make():\n    return torch.nn.Linear(3, 3, device='meta'), torch.randn(2, 3)\n")
+    assert main(["audit", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = [line for line in err.splitlines() if "is on meta" in line]
+    assert lines == [f"relaxgrad: {path}:make: a tensor is on meta; return module and inputs on the CPU"]
+
+
 def test_the_zoo_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--zoo", "all", "--list"]) == 0
     names = capsys.readouterr().out.splitlines()

@@ -6,7 +6,9 @@ into a visible difference, and eager moves as far when it sums in another order.
 questions are asked, and only if both are answered yes is the result *ill-conditioned at this seed* instead of wrong:
 
 1. Does eager itself move as far? VARIANTS are legitimate runs of eager: without oneDNN, in channels_last, on another
-   number of threads, and with inputs moved by one unit in the last place. Every tensor that is not right must be within
+   number of threads, with inputs moved by one unit in the last place, and with inputs and parameters moved at random by
+   up to MOVED eps, MOVES times: that samples the kinks within reach of a result that is right elsewhere, whose rounding
+   may be 8 times eager's. Every tensor that is not right must be within
    what one of them shows for that same tensor, and the rounding that is right without any kink. Tensors that are
    missing, all zero, not finite, or of another shape or dtype are never explained by it.
 2. Is the compiled graph itself right? The same problem compiled in float64 must agree with eager in float64 to
@@ -37,6 +39,8 @@ from .problem import Problem, copy_tensors, map_tensors, seed_everything, set_ra
 from .train_record import Conditioning
 from .trainee import Trainee
 
+MOVED = 16  # eps, a quarter of the floor of what is right
+MOVES = 8
 FLOAT64_AGREES = 1e-9  # relative to a tensor's largest value: seven digits above float64's rounding
 
 Build = Callable[[], Problem]  # the same problem anew each time
@@ -121,11 +125,34 @@ def _one_ulp(problem: Problem) -> bool:
     return True
 
 
+def _moved(draw: int) -> Callable[[Problem], bool]:
+    """Moves every floating-point input and parameter by up to MOVED eps of itself, at random."""
+
+    def change(problem: Problem) -> bool:
+        generator = torch.Generator().manual_seed(draw)
+
+        def move(tensor: Tensor) -> Tensor:
+            if not tensor.is_floating_point():
+                return tensor
+            shift = torch.rand(tensor.shape, generator=generator) * 2 - 1
+            moved = tensor.detach() * (1 + shift * (MOVED * torch.finfo(tensor.dtype).eps)).to(tensor.dtype)
+            return moved.requires_grad_(tensor.requires_grad)
+
+        problem.args, problem.kwargs = map_tensors((problem.args, problem.kwargs), move)
+        with torch.no_grad():
+            for parameter in problem.module.parameters():
+                parameter.copy_(move(parameter))
+        return True
+
+    return change
+
+
 VARIANTS = (
     Variant("without oneDNN", context=_without_onednn),
     Variant("channels_last", change=_channels_last),
     Variant("another number of threads", context=_other_threads),
     Variant("inputs moved by one ulp", change=_one_ulp),
+    *(Variant(f"moved by up to {MOVED} eps, draw {draw}", change=_moved(draw)) for draw in range(MOVES)),
 )
 
 

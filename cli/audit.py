@@ -42,6 +42,10 @@ def command(
         bool,
         typer.Option("--dry-run", help="Compile nothing: say what would run where, and why (6 s for a small model)."),
     ] = False,
+    blockers: Annotated[
+        bool,
+        typer.Option("--blockers/--no-blockers", help="Dynamic shapes and in-place updates too, not training alone."),
+    ] = True,
     stock: Annotated[
         bool, typer.Option("--stock/--no-stock", help="TVM's own importer on the same graphs, beside ours.")
     ] = True,
@@ -141,7 +145,13 @@ def command(
 
         memory = None if memory_limit is None else int(memory_limit * 2**30)
         options = AuditOptions(
-            seed, dry=dry_run, stock=stock, onnx=via is not None, time_limit=time_limit or 600.0, memory_limit=memory
+            seed,
+            dry=dry_run,
+            blockers=blockers,
+            stock=stock and blockers,
+            onnx=via is not None,
+            time_limit=time_limit or 600.0,
+            memory_limit=memory,
         )
         short |= not audit_models.run(names, options, output, resume, jobs)
     for plan in plans:

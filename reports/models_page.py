@@ -76,6 +76,16 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def with_stored_blockers(new: Sequence[dict[str, Any]], stored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of an audit with `--no-blockers`, what it did not measure taken from the stored rows of its models."""
+    before = {row["model"]: row for row in stored}
+    found = []
+    for row in new:
+        old = before.get(row["model"], {"findings": {}, "stock": None})
+        found.append(row | {"findings": old["findings"] | row["findings"], "stock": row["stock"] or old["stock"]})
+    return found
+
+
 def _without_evidence(finding: dict[str, Any]) -> dict[str, Any]:
     return {key: finding[key] for key in ("blocker", "level", "headline")}
 
@@ -139,7 +149,7 @@ def page(data: dict[str, Any]) -> str:
         "# Models",
         "Made from an audit by `python -m relaxgrad.reports.models_page`; nothing here is written by hand. "
         f"Measured with torch {versions['torch']}, apache-tvm {versions['apache-tvm']}, transformers "
-        f"{versions['transformers']}; `relaxgrad audit --zoo all -o DIR` measures anew.",
+        f"{versions['transformers']}; `relaxgrad audit --zoo all -o DIR` measures anew." + _older(data),
         f"{sum(row['verdict'] in TRAINS for row in found)} of {len(found)} models train on TVM: a step in train mode "
         "was compiled, forward and backward, every gradient is right by the float64 rule ([numbers.md](numbers.md)) "
         f"and the losses of {data.get('settings', {}).get('steps', STEPS)} AdamW steps are within eager's own spread. "
@@ -154,6 +164,15 @@ def page(data: dict[str, Any]) -> str:
         if notes:
             parts.append("\n".join(notes))
     return "\n\n".join(parts) + "\n"
+
+
+def _older(data: dict[str, Any]) -> str:
+    if data.get("settings", {}).get("blockers", True):
+        return ""
+    return (
+        " Verdicts, gradients and operators are of the last run, with `--no-blockers`; dynamic shapes, in-place "
+        "updates and TVM's own importer are of the run before it."
+    )
 
 
 def _notes(row: dict[str, Any]) -> list[str]:
@@ -200,6 +219,9 @@ def main(arguments: Sequence[str], root: Path) -> int:
     if arguments:
         path = Path(arguments[0])
         head, records = read_audit(path / FILE if path.is_dir() else path)
+        found = rows(records)
+        if not head["settings"].get("blockers", True) and stored.exists():
+            found = with_stored_blockers(found, json.loads(stored.read_text(encoding="utf-8"))["models"])
         write_json(
             stored,
             {
@@ -207,7 +229,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
                 "settings": head["settings"],
                 "versions": head["versions"],
                 "installation": [_without_evidence(f) for f in head.get("installation", ())],
-                "models": rows(records),
+                "models": found,
             },
         )
     write_text(root / "docs" / "models.md", page(json.loads(stored.read_text(encoding="utf-8"))))

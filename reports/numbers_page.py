@@ -69,10 +69,10 @@ runs in PyTorch's own kernels; one that leaves every number as it was is not cou
 eager's variants does, so that the fault was planted in float64 too; *excused*: it does not show there either, and would
 pass as ill-conditioned. The constants of the grades were fixed before, on other models.""",
     """\
-{wrong} steps are called wrong: twelve models, three seeds that no constant of the grades was fitted to. Eager's variants
-are held against plain eager and, where they are not right, against the other variants; `aot_eager`, Inductor (drawing
-eager's random numbers) and relaxgrad are compilers at work. `worst of the right` is in units of eager's error. The size
-and number of the random moves were chosen on perf-resnet at seed 1.""",
+{wrong} steps are called wrong: twelve models, three seeds that no constant of the grades was fitted to. Eager's
+variants are held against plain eager and, where they are not right, against the other variants; `aot_eager`, Inductor
+(drawing eager's random numbers) and relaxgrad are compilers at work. `worst of the right` is in units of eager's error.
+The size and number of the random moves were chosen on perf-resnet at seed 1.""",
 )
 
 

@@ -87,3 +87,26 @@ def test_the_command_reads_an_audit_and_makes_the_page_anew(tmp_path: Path) -> N
     (tmp_path / "docs" / "models.md").write_text("")
     assert main([], tmp_path) == 0
     assert (tmp_path / "docs" / "models.md").read_text() == text
+
+
+def test_an_audit_of_training_alone_keeps_the_stored_blockers(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+
+    def run(options: AuditOptions, verdict: Verdict, **findings: dict[str, Any]) -> dict[str, Any]:
+        record = AuditRecord("mlp", verdict, group="tiny", train=TRAIN)
+        record.findings, record.stock = findings, [{"outcome": "right"}] if options.blockers else None
+        path = tmp_path / f"{verdict.name}.jsonl"
+        file = Records(path, head_of(options), False)
+        file.add(record.to_json())
+        file.close()
+        assert main([str(path)], tmp_path) == 0
+        (row,) = json.loads((tmp_path / "docs" / "results" / "models.json").read_text())["models"]
+        return dict(row)
+
+    shapes = Finding(Blocker.DYNAMIC_SHAPES, Level.BLOCKS, "no batch", {}, []).to_json()
+    run(AuditOptions(), Verdict.NO, **{"dynamic shapes": shapes, "operators": operators(native=1)})
+    row = run(AuditOptions(blockers=False, stock=False), Verdict.YES, operators=operators(native=2))
+    assert row["verdict"] == "trains"
+    assert row["findings"]["dynamic shapes"]["headline"] == "no batch"
+    assert (row["calls"], row["stock"]) == ({"native": 2}, [1, 1])
+    assert "with `--no-blockers`" in (tmp_path / "docs" / "models.md").read_text()

@@ -10,12 +10,13 @@ STEPS ?= 20
 JSON ?= out.json
 AUDIT ?= out
 REPORT ?= out
+TRIAL ?= trial.json
 
 VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := bridge coverage benchmarks reports cli
 
-.PHONY: test test-slow train audit bench upstream readme picture lint types format clean
+.PHONY: test test-slow train audit bench trial upstream readme picture lint types format clean
 
 test: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -34,6 +35,11 @@ audit: $(VENV)/ready-zoo
 bench: $(VENV)/ready-zoo
 	$(BIN)/relaxgrad bench --zoo perf --against inductor,eager --profile --json $(JSON) $(ARGS)
 
+# The judge on trial: planted faults, and what it says of eager's variants, Inductor and relaxgrad (about 40 minutes).
+trial: $(VENV)/ready-zoo
+	$(BIN)/python -m relaxgrad.coverage.trial.run $(TRIAL)
+	$(BIN)/python -m relaxgrad.reports.numbers_page $(TRIAL)
+
 # The faults of TVM, a script each, run anew (about 6 minutes).
 upstream: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.upstream_page --store coverage/upstream/found.json
@@ -44,6 +50,7 @@ readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.models_page
 	$(BIN)/python -m relaxgrad.reports.bench_page
 	$(BIN)/python -m relaxgrad.reports.onnx_page
+	$(BIN)/python -m relaxgrad.reports.numbers_page
 	$(BIN)/python -m relaxgrad.reports.schema_page
 	$(BIN)/python -m relaxgrad.reports.walk_page
 	$(BIN)/python -m relaxgrad.reports.readme

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from relaxgrad.bridge import torch_api
+from relaxgrad.bridge import pytree, torch_api
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import GraphKind, GraphRecord
@@ -51,7 +51,7 @@ class Contender:
     def mark(self, inputs: Any) -> None:
         """Marks what is to be symbolic in the inputs (nested) of the first step."""
         if self.name == BATCH:
-            for leaf in torch_api.tree_leaves(inputs):
+            for leaf in pytree.tree_leaves(inputs):
                 if isinstance(leaf, torch.Tensor) and leaf.dim():
                     torch_api.mark_dynamic(leaf, 0)
 

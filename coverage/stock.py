@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from relaxgrad.bridge import torch_api
+from relaxgrad.bridge import pytree, torch_api
 from relaxgrad.bridge.forked import in_fork
 from relaxgrad.bridge.schemas import CapturedGraph
 
@@ -131,7 +131,7 @@ def _run(module: torch.fx.GraphModule, inputs: list[Any], widen: bool = False) -
 
 
 def _tensors(returned: Any) -> dict[str, torch.Tensor]:
-    leaves = torch_api.tree_leaves(returned)
+    leaves = pytree.tree_leaves(returned)
     return {f"output {i}": t.detach() for i, t in enumerate(leaves) if isinstance(t, torch.Tensor)}
 
 

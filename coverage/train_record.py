@@ -59,11 +59,7 @@ class Conditioning:
         """Both figures in one line."""
         furthest = max(self.variants, key=lambda name: self.variants[name], default="")
         eager = f"eager {furthest} moves by {self.variants[furthest]:.1e}" if furthest else "eager has no variant"
-        wide = (
-            self.float64_reason
-            if self.float64 is None
-            else f"compiled in float64 it agrees to {self.float64:.1e}"
-        )
+        wide = self.float64_reason if self.float64 is None else f"compiled in float64 it agrees to {self.float64:.1e}"
         return f"seed {self.seed}: {self.tensors} tensors off by up to {self.error:.1e}; {eager}; {wide}"
 
 

@@ -140,7 +140,7 @@ def _named(planted: Sequence[Row]) -> list[str]:
     lines = [
         f"- {row['model']}, {row['kind']} at `{row['node']}`: "
         + (
-            "eager's variants move as far"
+            "excused, since eager's variants move as far"
             if row["excused"]
             else f"{row['times']:.1f}x eager's error"
             if row["times"]

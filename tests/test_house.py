@@ -26,6 +26,7 @@ PRIVATE_DOOR = "relaxgrad.bridge.torch_api"  # the one module that names private
 # Inside bridge, lower may not import higher. What is not listed here (kinds, errors, schemas) is below all of them.
 BRIDGE_LEVELS = {
     "torch_api": 1,
+    "pytree": 1,
     "capture": 2,
     "importer": 2,
     "compile": 2,

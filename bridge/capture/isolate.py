@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .. import torch_api
+from .. import pytree
 
 _DICTIONARIES = ("_parameters", "_buffers", "_modules")
 
@@ -64,4 +64,4 @@ def copies(arguments: Any) -> Any:
         leaf = value if value.is_leaf else value.detach().requires_grad_(value.requires_grad)
         return copy.deepcopy(leaf, memo)
 
-    return torch_api.tree_map(one, arguments)
+    return pytree.tree_map(one, arguments)

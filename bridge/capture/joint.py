@@ -10,7 +10,7 @@ import torch
 import torch.fx
 from torch import nn
 
-from .. import torch_api
+from .. import pytree, torch_api
 from ..schemas import CapturedGraph, GraphKind, InputRole
 from .decompose import decompositions
 from .isolate import untouched
@@ -109,7 +109,7 @@ def _without_data(arguments: Any, dynamic: bool) -> Any:
     They become constants of the graph.
     """
     mode = torch_api.symbolic_fake_mode()
-    return torch_api.tree_map(
+    return pytree.tree_map(
         lambda x: torch_api.fake_tensor(mode, x, dynamic) if isinstance(x, torch.Tensor) else x, arguments
     )
 
@@ -139,10 +139,10 @@ def _say_backward_lines(gm: torch.fx.GraphModule) -> None:
 def _input_names(arguments: Any) -> dict[int, tuple[InputRole, str]]:
     args, kwargs = arguments
     paths = [
-        name + path for name, value in (("args", args), ("kwargs", kwargs)) for path, _ in torch_api.tree_paths(value)
+        name + path for name, value in (("args", args), ("kwargs", kwargs)) for path, _ in pytree.tree_paths(value)
     ]
     return {i: (InputRole.INPUT, path) for i, path in enumerate(paths)}
 
 
 def _output_names(spec: Any) -> dict[int, str]:
-    return {i: "output" + path for i, path in enumerate(torch_api.spec_paths(spec))}
+    return {i: "output" + path for i, path in enumerate(pytree.spec_paths(spec))}

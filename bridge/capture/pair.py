@@ -10,7 +10,7 @@ import torch
 import torch.fx
 from torch import nn
 
-from .. import torch_api
+from .. import pytree, torch_api
 from ..errors import UserError
 from ..schemas import CapturedGraph, GraphKind
 from .decompose import decompositions
@@ -106,8 +106,8 @@ def _collector(graphs: list[CapturedGraph], decompose: str, on_run: OnRun | None
 
 def _backward(output: Any, module: nn.Module, arguments: Any) -> None:
     """Runs the backward of everything in `output` that has one, without touching any `.grad`."""
-    outputs = [t for t in torch_api.tree_leaves(output) if isinstance(t, torch.Tensor) and t.requires_grad]
-    sources = [*module.parameters(), *torch_api.tree_leaves(arguments)]
+    outputs = [t for t in pytree.tree_leaves(output) if isinstance(t, torch.Tensor) and t.requires_grad]
+    sources = [*module.parameters(), *pytree.tree_leaves(arguments)]
     wanted = [t for t in sources if isinstance(t, torch.Tensor) and t.is_leaf and t.requires_grad]
     if outputs and wanted:
         torch.autograd.grad(outputs, wanted, [torch.ones_like(t) for t in outputs], allow_unused=True)

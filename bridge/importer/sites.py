@@ -10,7 +10,7 @@ import torch
 import torch.fx
 from tvm import relax
 
-from .. import torch_api
+from .. import pytree, torch_api
 from ..kinds import Kind, ReasonKind
 from . import drawing
 from .compute.layout import permute
@@ -105,10 +105,10 @@ class Sites:
                 return ctx.number(value.expr)
             return ctx.number(value) if torch_api.is_symint(value) else value
 
-        leaves, spec = torch_api.tree_flatten((args, kwargs), is_leaf=_is_value)
-        site_args, site_kwargs = torch_api.tree_unflatten([argument(leaf) for leaf in leaves], spec)
+        leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_value)
+        site_args, site_kwargs = pytree.tree_unflatten([argument(leaf) for leaf in leaves], spec)
         single = not isinstance(fake, list | tuple | dict)
-        outputs, out_spec = torch_api.tree_flatten(fake)
+        outputs, out_spec = pytree.tree_flatten(fake)
         consumed = consumed_outputs(ctx.node) if isinstance(fake, list | tuple) else {0}
         if len(outputs) != len(fake if isinstance(fake, list | tuple) else [fake]):
             consumed = set(range(len(outputs)))
@@ -132,7 +132,7 @@ class Sites:
             self._value(out, result, ctx.builder.emit(relax.TupleGetItem(var, i)) if result is not None else None)
             for i, (out, result) in enumerate(zip(outputs, results, strict=True))
         ]
-        value: Value = torch_api.tree_unflatten(values, out_spec)
+        value: Value = pytree.tree_unflatten(values, out_spec)
         return value
 
     def _tensor_argument(self, value: TensorValue, position: Callable[[relax.Expr], int]) -> TensorArg:

@@ -35,7 +35,7 @@ import torch.fx
 import tvm
 from tvm import relax, tirx
 
-from .. import torch_api
+from .. import pytree, torch_api
 from ..capture.source import source_of
 from ..errors import UnsupportedOps
 from ..kinds import Kind, Reason, ReasonKind
@@ -184,7 +184,7 @@ class Translator:
         for node in self.graph.nodes:
             if node.op == "call_module":
                 raise self.cannot("calls a module", node, ReasonKind.NO_CONVERTER)
-            for leaf in torch_api.tree_leaves(node.meta.get("val")):
+            for leaf in pytree.tree_leaves(node.meta.get("val")):
                 numbers = [leaf] if torch_api.is_symint(leaf) else []
                 if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
                     numbers = [*leaf.shape, *leaf.stride()]
@@ -323,7 +323,7 @@ class Translator:
         consumed = consumed_outputs(node)
         if converter.produces is not None and not consumed <= converter.produces:
             raise Refusal(ReasonKind.OUTPUT, f"output {sorted(consumed - converter.produces)} is not computed")
-        fakes = [f for f in torch_api.tree_leaves(self.fake) if isinstance(f, torch.Tensor)]
+        fakes = [f for f in pytree.tree_leaves(self.fake) if isinstance(f, torch.Tensor)]
         if converter.function is None:
             self.env[node] = self.sites.call_node(node, converter.kind, fresh=True)
             self._report(node, converter.kind)

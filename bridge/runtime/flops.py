@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import flop_counter
 
-from .. import torch_api
+from .. import pytree
 from ..importer.translation import CallSite, ScalarRef, TensorArg
 
 aten = torch.ops.aten
@@ -71,8 +71,8 @@ def site_flops(site: CallSite, args: Sequence[Any]) -> int:
         return _like(size)
 
     try:
-        leaves, spec = torch_api.tree_flatten((site.args, site.kwargs), lambda v: isinstance(v, TensorArg | ScalarRef))
-        values, kwargs = torch_api.tree_unflatten([argument(leaf) for leaf in leaves], spec)
+        leaves, spec = pytree.tree_flatten((site.args, site.kwargs), lambda v: isinstance(v, TensorArg | ScalarRef))
+        values, kwargs = pytree.tree_unflatten([argument(leaf) for leaf in leaves], spec)
         results = [None if result is None else _like(result.size) for result in site.results]
         return int(formula(*values, **kwargs, out_val=results[0] if site.single else results))
     except _SymbolicSize:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import tvm_ffi
 
-from .. import torch_api
+from .. import pytree
 from ..errors import RelaxgradError
 from ..importer.translation import SITE_FUNCTION, CallSite, ScalarRef, SiteResult, TensorArg
 from .plans import Holder, Scalars, held, viewer
@@ -122,8 +122,8 @@ def _maker(value: Any) -> Callable[[tuple[Any, ...], Scalars], Any] | None:
             return None
         kind = type(value)
         return lambda args, scalars: kind([item if make is None else make(args, scalars) for make, item in parts])
-    if torch_api.tree_leaves(value) != [value]:  # a container of another kind
-        leaves, spec = torch_api.tree_flatten(value, lambda a: isinstance(a, TensorArg | ScalarRef))
+    if pytree.tree_leaves(value) != [value]:  # a container of another kind
+        leaves, spec = pytree.tree_flatten(value, lambda a: isinstance(a, TensorArg | ScalarRef))
         made = _maker(leaves)
         return None if made is None else lambda args, scalars: spec.unflatten(made(args, scalars))
     return None
@@ -142,7 +142,7 @@ def build_site(site: CallSite) -> SiteFunction:
         returned = target(*values, **kwargs)
         outputs = [returned] if single else _flat(returned)
         if not fresh:
-            outputs = _unshared(outputs, torch_api.tree_leaves((values, kwargs)))
+            outputs = _unshared(outputs, pytree.tree_leaves((values, kwargs)))
         handed = [None if hand is None else hand(value, scalars) for value, hand in zip(outputs, hands, strict=False)]
         return handed[0] if single else handed
 
@@ -160,7 +160,7 @@ def build_site(site: CallSite) -> SiteFunction:
 def _flat(returned: Any) -> list[Any]:
     """The leaves of what an op returned, None among them."""
     if any(isinstance(v, list | tuple | dict) for v in returned):
-        return torch_api.tree_leaves(returned, lambda v: v is None)
+        return pytree.tree_leaves(returned, lambda v: v is None)
     return list(returned)
 
 

@@ -18,7 +18,7 @@ import torch
 import torch.fx
 from pydantic import ValidationError
 
-from .. import torch_api
+from .. import pytree, torch_api
 from ..errors import UserError
 from ..importer.registry import overload
 from . import schema
@@ -235,7 +235,7 @@ def _annotate(folder: Path, module: torch.fx.GraphModule, inputs: Sequence[Any])
         nonlocal alive
         if node.op == "output":
             return
-        leaves = [leaf for leaf in torch_api.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+        leaves = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
         sizes[node] = sum(_checked(node, leaf) for leaf in leaves)
         alive += sizes[node]
         if alive > LARGEST_ALIVE:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relaxgrad.bridge import torch_api
+from relaxgrad.bridge import pytree, torch_api
 from relaxgrad.bridge.backend import compile as compile_on_tvm
 from relaxgrad.bridge.backend import record_graphs
 from relaxgrad.bridge.capture.source import is_internal
@@ -50,7 +50,7 @@ def narrowed(problem: Problem, batch: int | None = None, length: int | None = No
 
 
 def _tensors(problem: Problem) -> list[Tensor]:
-    return [t for t in torch_api.tree_leaves((problem.args, problem.kwargs)) if isinstance(t, Tensor)]
+    return [t for t in pytree.tree_leaves((problem.args, problem.kwargs)) if isinstance(t, Tensor)]
 
 
 def _mapped(problem: Problem, function: Callable[[Tensor], Tensor]) -> Problem:

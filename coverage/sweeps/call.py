@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relaxgrad.bridge import torch_api
+from relaxgrad.bridge import pytree, torch_api
 from relaxgrad.bridge.schemas import GraphRecord
 
 from ..models import describe
@@ -69,9 +69,9 @@ def run_call(call: Call, function: Callable[..., Any], tangents: dict[str, Tenso
     returned = function(*args, **kwargs)
     outputs: dict[str, Tensor | None] = {}
     plain: dict[str, Any] = {}
-    for path, leaf in torch_api.tree_paths(returned):
+    for path, leaf in pytree.tree_paths(returned):
         (outputs if isinstance(leaf, Tensor) else plain)[f"out{path}"] = leaf
-    given = {name: leaf for name, leaf in torch_api.tree_paths((args, kwargs)) if isinstance(leaf, Tensor)}
+    given = {name: leaf for name, leaf in pytree.tree_paths((args, kwargs)) if isinstance(leaf, Tensor)}
     tensors: dict[str, Tensor] = {name: t for name, t in outputs.items() if t is not None}
     detached = {name: None if t is None else t.detach() for name, t in outputs.items()}
     run = Run(detached, plain, {f"input{name}": t.detach() for name, t in given.items()})

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relaxgrad.bridge import torch_api
+from relaxgrad.bridge import pytree, torch_api
 from relaxgrad.bridge.schemas import GraphRecord
 
 from .. import numbers
@@ -145,7 +145,7 @@ def _torch_fails_too(call: Call, tangents: dict[str, Tensor], eager: Run, dynami
 
 def _without_gradients(call: Call) -> Call:
     detach = lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf  # noqa: E731
-    args, kwargs = torch_api.tree_map(detach, (call.args, call.kwargs))
+    args, kwargs = pytree.tree_map(detach, (call.args, call.kwargs))
     return replace(call, args=args, kwargs=kwargs, backward=False)
 
 
@@ -372,7 +372,7 @@ def _same_plain(a: Any, b: Any) -> bool:
 
 def _written(call: Call, eager: Run, result: Run) -> list[str]:
     """Inputs that either run wrote to."""
-    before = {f"input{p}": t for p, t in torch_api.tree_paths((call.args, call.kwargs)) if isinstance(t, Tensor)}
+    before = {f"input{p}": t for p, t in pytree.tree_paths((call.args, call.kwargs)) if isinstance(t, Tensor)}
     return [
         name for name, t in before.items() if not (_same(t, eager.inputs[name]) and _same(t, result.inputs.get(name)))
     ]

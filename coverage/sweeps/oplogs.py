@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.bridge.torch_api import tree_map
+from relaxgrad.bridge.pytree import tree_map
 
 from .call import call_of
 from .oplogs_values import TensorSpec, build, fit, in_float32

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relaxgrad.bridge import torch_api
+from relaxgrad.bridge import pytree, torch_api
 from relaxgrad.bridge.backend import relaxgrad
 from relaxgrad.bridge.capture import decompositions
 
@@ -117,7 +117,7 @@ def survey(
 
 
 def _relaid(given: Any) -> Iterator[tuple[str, Any]]:
-    leaves, spec = torch_api.tree_flatten(given)
+    leaves, spec = pytree.tree_flatten(given)
     places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.layout is torch.strided]
     for name, lay in LAYOUTS.items():
         for suffix, chosen in (("", places), (", first", places[:1])):
@@ -126,20 +126,20 @@ def _relaid(given: Any) -> Iterator[tuple[str, Any]]:
             made = {n: lay(leaves[n].detach()) for n in chosen}
             if any(x is not None for x in made.values()):
                 new = [made[n] if made.get(n) is not None else leaf for n, leaf in enumerate(leaves)]
-                yield name + suffix, torch_api.tree_unflatten(new, spec)
+                yield name + suffix, pytree.tree_unflatten(new, spec)
 
 
 def _compare(
     found: Survey, entry: str, number: int, layout: str, function: Function, given: Any, ways: Sequence[str]
 ) -> None:
-    leaves, spec = torch_api.tree_flatten(given)
+    leaves, spec = pytree.tree_flatten(given)
     places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor)]
 
     def call(*tensors: Tensor) -> Any:
         filled = list(leaves)
         for place, tensor in zip(places, tensors, strict=True):
             filled[place] = tensor
-        return function(*torch_api.tree_unflatten(filled, spec))
+        return function(*pytree.tree_unflatten(filled, spec))
 
     def inputs() -> list[Tensor]:
         return [_copied(leaves[n]) for n in places]
@@ -173,7 +173,7 @@ def _copied(x: Tensor) -> Tensor:
 
 
 def _layouts(results: Any) -> list[Layout]:
-    tensors = [x for x in torch_api.tree_leaves(results) if isinstance(x, Tensor)]
+    tensors = [x for x in pytree.tree_leaves(results) if isinstance(x, Tensor)]
     return [
         (tuple(x.shape), tuple(x.stride())) if x.layout is torch.strided and not torch_api.has_symbols(x) else None
         for x in tensors

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relaxgrad.bridge import torch_api
+from relaxgrad.bridge import pytree
 
 
 def copy_inputs(value: Any, wide: torch.dtype | None) -> Any:
@@ -28,7 +28,7 @@ def copy_inputs(value: Any, wide: torch.dtype | None) -> Any:
             tensors[id(leaf)] = _copy(leaf, storages, wide)
         return tensors[id(leaf)]
 
-    return torch_api.tree_map(copy, value)
+    return pytree.tree_map(copy, value)
 
 
 def _copy(tensor: Tensor, storages: dict[int, tuple[Any, Any]], wide: torch.dtype | None) -> Tensor:
@@ -58,7 +58,7 @@ def grown(args: Any, kwargs: Any, most: int = 3) -> Iterator[tuple[Any, Any]]:
     What is added repeats the first slice, floating-point values a little nearer to zero: they stay in the domain of the
     op and indices in range, and no two values are equal that were not.
     """
-    leaves = [t for t in torch_api.tree_leaves((args, kwargs)) if _can_grow(t)]
+    leaves = [t for t in pytree.tree_leaves((args, kwargs)) if _can_grow(t)]
     sizes = Counter(size for t in leaves for size in t.shape if size > 1)
     for size, _ in sizes.most_common(most):
         steps = torch.arange(size + 1) % size
@@ -74,7 +74,7 @@ def grown(args: Any, kwargs: Any, most: int = 3) -> Iterator[tuple[Any, Any]]:
                         new.select(dim, size).mul_(0.9375)
             return new.clone().requires_grad_(leaf.requires_grad)
 
-        yield torch_api.tree_map(grow, (args, kwargs))
+        yield pytree.tree_map(grow, (args, kwargs))
 
 
 def _can_grow(leaf: Any) -> bool:

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from relaxgrad.bridge.backend import record_graphs
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import GraphKind, GraphRecord
-
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
 
 VOCABULARY, LENGTH, STEPS, SAVED = 64, 12, 4, 2
 

@@ -20,9 +20,9 @@ OPS = {name: f"relaxgrad.{name}" for name in (*_C_FUNCTIONS, "sigmoid")}
 _PURE = 1  # tirx.CallEffectKind.Pure
 
 
-def call(name: str, x: Expr) -> Expr:
-    """The function of `OPS` of that name, of float32 or float64 `x`."""
-    return tirx.call_intrin(str(x.ty.dtype), OPS[name], x)
+def call(name: str, *arguments: Expr) -> Expr:
+    """The function of `OPS` of that name, of float32 or float64 arguments, all of one dtype."""
+    return tirx.call_intrin(str(arguments[0].ty.dtype), OPS[name], *arguments)
 
 
 def power(x: Expr, y: Expr) -> Expr:
@@ -31,7 +31,7 @@ def power(x: Expr, y: Expr) -> Expr:
     No `tirx.pow`: TVM warns on stderr whenever it makes such a call anew with a constant y from 3 on, for lowerings
     whose powers of a negative x are wrong; and passes of its own make calls anew.
     """
-    return tirx.call_intrin(str(x.ty.dtype), OPS["pow"], x, y)
+    return call("pow", x, y)
 
 
 def by_lane(vector: Any, lower: Callable[[Any], Expr]) -> Expr:

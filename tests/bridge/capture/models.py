@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from relaxgrad.bridge import torch_api
+from relaxgrad.bridge import pytree
 from relaxgrad.bridge.schemas import CapturedGraph, InputRole, OutputRole
 
 
@@ -38,8 +38,8 @@ def run_by_pytorch(
 ) -> dict[tuple[OutputRole, str], Any]:
     """The outputs of a joint graph by role and target, its inputs bound by role and target, every tangent ones."""
     members = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    given = {"args" + path: leaf for path, leaf in torch_api.tree_paths(args)}
-    given |= {"kwargs" + path: leaf for path, leaf in torch_api.tree_paths(dict(kwargs))}
+    given = {"args" + path: leaf for path, leaf in pytree.tree_paths(args)}
+    given |= {"kwargs" + path: leaf for path, leaf in pytree.tree_paths(dict(kwargs))}
     outputs = {o.target: o for o in graph.outputs if o.role is OutputRole.OUTPUT}
     sizes = {
         name: size

@@ -6,11 +6,11 @@ into a visible difference, and eager moves as far when it sums in another order.
 questions are asked, and only if both are answered yes is the result *ill-conditioned at this seed* instead of wrong:
 
 1. Does eager itself move as far? VARIANTS are legitimate runs of eager: without oneDNN, in channels_last, on another
-   number of threads, with inputs moved by one unit in the last place, and with inputs and parameters moved at random by
-   up to MOVED eps, MOVES times: that samples the kinks within reach of a result that is right elsewhere, whose rounding
-   may be 8 times eager's. Every tensor that is not right must be within
-   what one of them shows for that same tensor, and the rounding that is right without any kink. Tensors that are
-   missing, all zero, not finite, or of another shape or dtype are never explained by it.
+   number of threads, with inputs moved up or down by one unit in the last place. DRAWS move inputs and parameters at
+   random by up to MOVED eps: they sample the kinks within reach of a result that is right elsewhere, whose rounding may
+   be 8 times eager's. Every tensor that is not right must be within what one of all these shows for that same tensor,
+   and the rounding that is right without any kink. Tensors that are missing, all zero, not finite, or of another shape
+   or dtype are never explained by it.
 2. Is the compiled graph itself right? The same problem compiled in float64 must agree with eager in float64 to
    FLOAT64_AGREES, where rounding is nine digits away from any kink. A wrong index, mask or formula shows there.
 
@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,8 @@ from .train_record import Conditioning
 from .trainee import Trainee
 
 MOVED = 16  # eps, a quarter of the floor of what is right
-MOVES = 8
+MOVES = 64
+CURVES = 8  # of the draws give loss curves; the others are of one step
 FLOAT64_AGREES = 1e-9  # relative to a tensor's largest value: seven digits above float64's rounding
 
 Build = Callable[[], Problem]  # the same problem anew each time
@@ -54,6 +56,7 @@ class Variant:
     name: str
     context: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     change: Callable[[Problem], bool] = lambda problem: True  # False where it would change nothing
+    one_step: bool = False  # it has no loss curve
 
 
 @contextlib.contextmanager
@@ -104,25 +107,28 @@ def _channels_last(problem: Problem) -> bool:
     return True
 
 
-def _one_ulp(problem: Problem) -> bool:
-    """Moves the floating-point inputs up by one unit in the last place; without any, the parameters."""
-    moved = 0
+def _one_ulp(towards: float) -> Callable[[Problem], bool]:
+    """Moves the floating-point inputs by one unit in the last place; without any, the parameters."""
 
-    def up(tensor: Tensor) -> Tensor:
-        nonlocal moved
-        if not tensor.is_floating_point():
-            return tensor
-        moved += tensor.numel()
-        raised = torch.nextafter(tensor.detach(), torch.full_like(tensor, float("inf")))
-        return raised.requires_grad_(tensor.requires_grad)
+    def change(problem: Problem) -> bool:
+        found = 0
 
-    problem.args, problem.kwargs = map_tensors((problem.args, problem.kwargs), up)
-    if not moved:
-        with torch.no_grad():
-            for parameter in problem.module.parameters():
-                if parameter.is_floating_point():
-                    parameter.copy_(torch.nextafter(parameter, torch.full_like(parameter, float("inf"))))
-    return True
+        def move(tensor: Tensor) -> Tensor:
+            nonlocal found
+            if not tensor.is_floating_point():
+                return tensor
+            found += tensor.numel()
+            moved = torch.nextafter(tensor.detach(), torch.full_like(tensor, towards))
+            return moved.requires_grad_(tensor.requires_grad)
+
+        problem.args, problem.kwargs = map_tensors((problem.args, problem.kwargs), move)
+        if not found:
+            with torch.no_grad():
+                for parameter in problem.module.parameters():
+                    parameter.copy_(move(parameter))
+        return True
+
+    return change
 
 
 def _moved(draw: int) -> Callable[[Problem], bool]:
@@ -151,8 +157,12 @@ VARIANTS = (
     Variant("without oneDNN", context=_without_onednn),
     Variant("channels_last", change=_channels_last),
     Variant("another number of threads", context=_other_threads),
-    Variant("inputs moved by one ulp", change=_one_ulp),
-    *(Variant(f"moved by up to {MOVED} eps, draw {draw}", change=_moved(draw)) for draw in range(MOVES)),
+    Variant("inputs moved up by one ulp", change=_one_ulp(math.inf)),
+    Variant("inputs moved down by one ulp", change=_one_ulp(-math.inf)),
+)
+DRAWS = tuple(
+    Variant(f"moved by up to {MOVED} eps, draw {draw}", change=_moved(draw), one_step=draw >= CURVES)
+    for draw in range(MOVES)
 )
 
 
@@ -164,20 +174,22 @@ class VariantRun:
     losses: list[float]
 
 
-def eager_variants(build: Build, seed: int, steps: int) -> dict[str, VariantRun]:
+def eager_variants(
+    build: Build, seed: int, steps: int, variants: Sequence[Variant] = (*VARIANTS, *DRAWS)
+) -> dict[str, VariantRun]:
     """`steps` AdamW steps of each variant of eager that changes something.
 
     One that raises is left out, and so is one whose dropout masks lie in another order: its numbers are of other masks.
     """
     found = {}
-    for variant in VARIANTS:
+    for variant in variants:
         problem = build()
         if not variant.change(problem):
             continue
         trainee = Trainee(problem, seed)
         try:
             with variant.context(), _Order() as order:
-                for _ in range(steps):
+                for _ in range(1 if variant.one_step else steps):
                     set_random_state(trainee.random_state)
                     trainee.finish(trainee.step())
         except (RuntimeError, NotImplementedError):  # an op that has no such kernel
@@ -190,7 +202,7 @@ def eager_variants(build: Build, seed: int, steps: int) -> dict[str, VariantRun]
 
 def curve_limit(eager: list[float], variants: Mapping[str, VariantRun]) -> float:
     """The largest relative difference of a loss curve from eager's that is within eager's own spread."""
-    curves = [eager, *(run.losses for run in variants.values())]
+    curves = [eager, *(run.losses for run in variants.values() if len(run.losses) == len(eager))]
     spread = max((numbers.curve_difference(a, b) for a, b in itertools.combinations(curves, 2)), default=0.0)
     return max(spread, numbers.RIGHT.floor_eps * torch.finfo(torch.float32).eps)
 
@@ -273,14 +285,14 @@ def _distance(eager: Tensor | None, result: Tensor | None, smallest: float) -> f
     the two cannot be compared."""
     if eager is None or result is None:
         other = eager if result is None else result
-        return 0.0 if other is None or not bool(other.any()) else float("inf")
+        return 0.0 if other is None or not bool(other.any()) else math.inf
     if eager.shape != result.shape or eager.dtype != result.dtype:
-        return float("inf")
+        return math.inf
     if not eager.is_floating_point() or not eager.numel():
-        return 0.0 if torch.equal(eager, result) else float("inf")
+        return 0.0 if torch.equal(eager, result) else math.inf
     scale = max(float(eager.abs().max()), smallest)
     difference = float((eager - result).abs().max())
-    return difference / scale if scale else (0.0 if difference == 0 else float("inf"))
+    return difference / scale if scale else (0.0 if difference == 0 else math.inf)
 
 
 def _wide_step(build: Build, seed: int, compile: Compile | None) -> numbers.StepValues:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,7 +11,10 @@ from relaxgrad.bridge import torch_api
 
 from .. import numbers
 from ..conditioning import (
+    DRAWS,
+    VARIANTS,
     Compile,
+    VariantRun,
     conditioning,
     eager_variants,
     float64_difference,
@@ -36,12 +39,21 @@ def try_legitimate(model: str, seed: int) -> list[dict[str, Any]]:
         return ZOO[model].build(seed)
 
     reference, eager = numbers.float64_step(build(), seed), eager_step(build(), seed)
-    variants = eager_variants(build, seed, steps=1)
+    runs = eager_variants(build, seed, 1, VARIANTS)
+    draws: dict[str, VariantRun] = {}
+
+    def variants() -> dict[str, VariantRun]:
+        if not draws:
+            draws.update(eager_variants(build, seed, 1, DRAWS))
+        return runs | draws
+
     rows = []
-    for name, run in variants.items():
-        others = {other: one for other, one in variants.items() if other != name}
+    for name, run in runs.items():
         found = judge(reference, eager, run.first)
-        asked = conditioning(seed, reference, eager, run.first, others) if not _right(found) else None
+        asked = None
+        if not _right(found):
+            others = {other: one for other, one in variants().items() if other != name}
+            asked = conditioning(seed, reference, eager, run.first, others)
         rows.append(_row(model, seed, name, found, asked is not None and asked.covered, asked.told() if asked else ""))
     for name in COMPILERS:
         rows.append(_compiled(model, seed, name, build, reference, eager, variants))
@@ -55,7 +67,7 @@ def _compiled(
     build: Any,
     reference: numbers.StepValues,
     eager: numbers.StepValues,
-    variants: Any,
+    variants: Callable[[], dict[str, VariantRun]],
 ) -> dict[str, Any]:
     def compile(module: torch.nn.Module) -> Any:
         return torch.compile(module, backend=name)
@@ -68,7 +80,7 @@ def _compiled(
             found = judge(reference, eager, result)
             if _right(found):
                 return _row(model, seed, name, found, False, "")
-            asked = conditioning(seed, reference, eager, result, variants)
+            asked = conditioning(seed, reference, eager, result, variants())
             if asked.covered:
                 asked.float64, asked.float64_reason = float64_difference(build, seed, compile)
             return _row(

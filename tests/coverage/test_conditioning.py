@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from relaxgrad.coverage.conditioning import MOVES, conditioning, curve_limit, eager_variants
+from relaxgrad.coverage.conditioning import CURVES, MOVES, conditioning, curve_limit, eager_variants
 from relaxgrad.coverage.numbers import StepValues, Verdict, compare
 from relaxgrad.coverage.problem import Problem
 from relaxgrad.coverage.train_record import Status, TrainRecord
@@ -89,7 +89,7 @@ def test_a_kink_at_one_seed_is_judged_at_the_next(file: Path) -> None:
     assert asked.covered
     assert asked.float64 is not None
     assert asked.float64 < 1e-9
-    assert asked.variants["inputs moved by one ulp"] == pytest.approx(asked.error)
+    assert asked.variants["inputs moved up by one ulp"] == pytest.approx(asked.error)
     assert max(asked.variants.values()) == pytest.approx(asked.error, rel=1e-4)
     assert asked.error > 1e-2
     assert "moves by" in asked.told()
@@ -176,7 +176,7 @@ def test_a_curve_is_held_to_the_distance_of_any_two_of_eagers_runs() -> None:
     from relaxgrad.coverage.conditioning import VariantRun
 
     one = values(torch.ones(1))
-    runs = {"a": VariantRun(one, [1.0, 1.1]), "b": VariantRun(one, [1.0, 0.9])}
+    runs = {"a": VariantRun(one, [1.0, 1.1]), "b": VariantRun(one, [1.0, 0.9]), "one step": VariantRun(one, [5.0])}
     assert curve_limit([1.0, 1.0], {}) == pytest.approx(64 * torch.finfo(torch.float32).eps)
     assert curve_limit([1.0, 1.0], runs) == pytest.approx(0.2 / 0.9, rel=0.2)
 
@@ -189,11 +189,13 @@ def test_variants_of_eager_are_runs_of_the_same_problem() -> None:
 
     threads, onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
     runs = eager_variants(build, 0, 2)
-    assert list(runs)[:4] == [
-        "without oneDNN", "channels_last", "another number of threads", "inputs moved by one ulp",
+    assert list(runs)[:5] == [
+        "without oneDNN", "channels_last", "another number of threads", "inputs moved up by one ulp",
+        "inputs moved down by one ulp",
     ]  # fmt: skip
-    losses = torch.tensor([run.losses for run in runs.values()])
-    assert losses.shape == (4 + MOVES, 2)
+    assert len(runs) == 5 + MOVES
+    losses = torch.tensor([run.losses for run in runs.values() if len(run.losses) == 2])
+    assert losses.shape == (5 + CURVES, 2)
     assert len({run.first.loss.item() for run in runs.values()}) > 2  # they do move
     assert float((losses - losses[0]).abs().max()) < 1e-4
     assert (torch.get_num_threads(), torch.backends.mkldnn.enabled) == (threads, onednn)

@@ -30,3 +30,9 @@ class UnsupportedOps(RelaxgradError):
             f"{count} op{'s' if count != 1 else ''} of this graph would fall back to ATen:\n{lines}\n"
             'Compile with options={"fallback": "aten"} (the default) to run them in ATen inside the compiled graph.'
         )
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an exception's message: TVM puts its stack before it."""
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""

@@ -14,7 +14,7 @@ import torch.fx
 
 from . import logs, records, torch_api
 from .capture import describe
-from .errors import UnsupportedOps, UserError
+from .errors import UnsupportedOps, UserError, last_line
 from .kinds import Reason, ReasonKind
 from .options import DEFAULTS, BackendOptions
 from .records import is_symbolic, of_every_op, publish, record_in_aten, record_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .compile.cache_key import Key
     from .compile.pipeline import Code
     from .importer.translate import Options
-    from .importer.translation import NodeReport, Translation
+    from .plan import NodeReport, Translation
     from .runtime.compiled import Compiled
     from .runtime.executable import Executable
 
@@ -57,7 +57,7 @@ def _guarded(captured: CapturedGraph, options: BackendOptions, compile: Callable
         except (UnsupportedOps, UserError):
             raise
         except Exception as error:  # a fault of ours or of TVM in one graph must not end the user's training
-            from .importer.translate import CannotTranslate, last_line
+            from .importer.translate import CannotTranslate
 
             if isinstance(error, CannotTranslate):
                 return _in_aten(captured, error.reason, options)

@@ -17,7 +17,7 @@ from .kinds import Kind, Reason
 from .schemas import CapturedGraph, GraphRecord, NodeRecord
 
 if TYPE_CHECKING:
-    from .importer.translation import NodeReport
+    from .plan import NodeReport
     from .runtime.compiled import Compiled
 
 _counter = itertools.count()

@@ -1,7 +1,7 @@
 """The dataclasses that cross a border between folders of the bridge; each field says who fills it.
 
-CapturedGraph -> Translation -> Executable. CapturedGraph and GraphRecord live here; Translation is in
-importer/translation.py and Executable in runtime/executable.py, beside the code that gives them meaning.
+CapturedGraph -> Translation -> Executable. CapturedGraph and GraphRecord live here; Translation is in plan.py, and
+Executable in runtime/executable.py.
 """
 
 from __future__ import annotations

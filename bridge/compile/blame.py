@@ -9,9 +9,9 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.op.base import call_tir
 
-from ..importer.kernel import OPAQUE, is_kernel_call
-from ..importer.translate import last_line
-from ..importer.translation import Translation
+from ..attributes import OPAQUE, is_kernel_call
+from ..errors import last_line
+from ..plan import Translation
 
 Compile = Callable[[tvm.IRModule], Any]
 

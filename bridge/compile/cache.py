@@ -32,9 +32,9 @@ import torch.fx
 
 from .. import blas
 from ..capture.source import source_of
-from ..importer.translation import NodeReport
 from ..importer.wrappers import unwrapped
 from ..kinds import ReasonKind
+from ..plan import NodeReport
 from ..runtime.compiled import Compiled
 from ..runtime.machine import load_library
 from ..schemas import CapturedGraph

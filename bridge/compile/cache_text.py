@@ -20,8 +20,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from .. import torch_api
-from ..importer import translation
+from .. import plan, torch_api
 from ..importer.registry import overload
 from ..kinds import Kernel, Kind, Reason, ReasonKind
 
@@ -34,11 +33,11 @@ class NotPlain(Exception):
 _CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
-        translation.CallingPlan, translation.CallSite, translation.FromConstant, translation.FromFunction,
-        translation.FromInput, translation.FromScalar, translation.InPlace, translation.Mutation,
-        translation.NodeReport, translation.OpaqueParam, translation.ScalarParam, translation.ScalarRef,
-        translation.SiteResult, translation.Strided, translation.SymbolSource, translation.TensorArg,
-        translation.TensorParam, Kernel, Kind, Reason, ReasonKind,
+        plan.CallingPlan, plan.CallSite, plan.FromConstant, plan.FromFunction,
+        plan.FromInput, plan.FromScalar, plan.InPlace, plan.Mutation,
+        plan.NodeReport, plan.OpaqueParam, plan.ScalarParam, plan.ScalarRef,
+        plan.SiteResult, plan.Strided, plan.SymbolSource, plan.TensorArg,
+        plan.TensorParam, Kernel, Kind, Reason, ReasonKind,
     )
 }  # fmt: skip
 

@@ -22,14 +22,10 @@ import tvm_ffi
 from tvm import ir, relax, s_tir, tirx
 from tvm_ffi.structural import structural_equal
 
+from ..attributes import NEW_VALUES, OVERWRITES, WRITTEN, is_kernel_call
 from ..importer.compute.layout import is_one
-from ..importer.kernel import NEW_VALUES, is_kernel_call
 
-#: Attribute of `main` after the pass: the pairs of NEW_VALUES that are written in place, and are results no more.
-WRITTEN = "relaxgrad.written"
-#: Attribute of a kernel: numbers of the arguments that it overwrites.
-OVERWRITES = "relaxgrad.overwrites"
-#: Of the name of such a kernel, and a number where there are several.
+#: Of the name of a kernel that overwrites an argument, and a number where there are several.
 _SUFFIX = "_in_place"
 
 

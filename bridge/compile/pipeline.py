@@ -10,11 +10,11 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import transform as rx
 
-from ..importer.kernel import LIBRARY_CALL
+from ..attributes import LIBRARY_CALL, OVERWRITES, WRITTEN
 from ..kinds import Kernel, Kind
 from ..runtime.machine import RELEASE
 from . import intrinsics, lowering
-from .in_place import OVERWRITES, WRITTEN, write_in_place
+from .in_place import write_in_place
 from .operations import operations
 from .schedule import is_element_wise, schedule_kernels
 from .selects import keep_selects

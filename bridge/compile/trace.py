@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import tvm
 from tvm import relax, tirx
 
-from ..importer.kernel import LIBRARY_CALL
+from ..attributes import LIBRARY_CALL
 from ..importer.translate import Options, translate
-from ..importer.translation import Translation
 from ..kinds import Kind
+from ..plan import Translation
 from ..schemas import CapturedGraph
 from . import intrinsics, lowering
 from .in_place import before_in_place

@@ -14,9 +14,9 @@ from tvm import relax, tirx
 
 from .. import torch_api
 from ..kinds import ReasonKind
+from ..plan import OpaqueParam, Param, ScalarParam, Strided, SymbolSource, TensorParam
 from .compute.layout import permute
 from .constants import attribute
-from .translation import OpaqueParam, Param, ScalarParam, Strided, SymbolSource, TensorParam
 from .types import DTYPES, Dim, dense_order, inverse, is_empty, is_typed
 from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
 

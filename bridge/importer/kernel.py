@@ -7,7 +7,6 @@ graph's own variables, and the finished kernel gets fresh ones.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,25 +14,9 @@ import tvm_ffi
 from tvm import ir, relax, te, tirx
 from tvm.relax.op.base import call_tir
 
+from ..attributes import LIBRARY_CALL, OPAQUE
 from .compute import layout
 from .types import Symbols
-
-#: Relax's OpPatternKind for a kernel that is not fused with others.
-OPAQUE = 8
-#: Attribute of a kernel that calls a library and computes nothing itself.
-LIBRARY_CALL = "relaxgrad.library_call"
-#: Attribute of `main`: pairs (number of a result, number of the parameter of which it is the new value).
-NEW_VALUES = "relaxgrad.new_values"
-
-
-def is_kernel_call(value: Any) -> bool:
-    """Whether a binding's value is a call of a kernel as `Made.call` makes it."""
-    return isinstance(value, relax.Call) and value.op.same_as(_call_tir())
-
-
-@functools.cache
-def _call_tir() -> ir.Op:
-    return ir.Op.get("relax.call_tir")
 
 
 class Made(NamedTuple):

@@ -19,9 +19,7 @@ from tvm import relax
 
 from .. import torch_api
 from ..kinds import Kind, ReasonKind
-from ..schemas import OutputRole
-from .compute.layout import identity, permute
-from .translation import (
+from ..plan import (
     FromConstant,
     FromFunction,
     FromInput,
@@ -33,6 +31,8 @@ from .translation import (
     Strided,
     TensorParam,
 )
+from ..schemas import OutputRole
+from .compute.layout import identity, permute
 from .types import dense_order
 from .values import OpaqueValue, SymbolicNumber, TensorValue
 

@@ -10,12 +10,11 @@ import torch
 import torch.fx
 from tvm import relax
 
-from .. import pytree, torch_api
+from .. import pytree, rng, torch_api
 from ..kinds import Kind, ReasonKind
-from . import drawing
+from ..plan import SITE_FUNCTION, CallSite, SiteResult, Strided, TensorArg
 from .compute.layout import permute
 from .compute.mersenne import STATE
-from .translation import SITE_FUNCTION, CallSite, SiteResult, Strided, TensorArg
 from .types import DTYPES, dense_order, inverse, is_typed
 from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
 
@@ -40,11 +39,11 @@ class Sites:
         self._drawn: TensorValue | None = None
 
     def generator_state(self) -> TensorValue:
-        """The state of the default generator at this place of the graph (see drawing.py)."""
+        """The state of the default generator at this place of the graph (see bridge/rng.py)."""
         if self._drawn is not None:
             return self._drawn
         words = torch.empty(STATE, dtype=torch.int64)
-        state: TensorValue = self.call(drawing.get_state, (), {}, words, Kind.LIBRARY, fresh=True, ordered=True)
+        state: TensorValue = self.call(rng.get_state, (), {}, words, Kind.LIBRARY, fresh=True, ordered=True)
         return state
 
     def drew_until(self, state: TensorValue) -> None:
@@ -55,7 +54,7 @@ class Sites:
         """Puts back what the generator's state became in the graph."""
         if (state := self._drawn) is not None:
             self._drawn = None
-            self.call(drawing.set_state, (state,), {}, None, Kind.LIBRARY, fresh=True, ordered=True)
+            self.call(rng.set_state, (state,), {}, None, Kind.LIBRARY, fresh=True, ordered=True)
 
     def call_node(self, node: torch.fx.Node, kind: Kind, *, fresh: bool = False) -> Value:
         """The node's own op with the node's own arguments."""

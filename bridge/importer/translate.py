@@ -36,20 +36,21 @@ import tvm
 from tvm import relax, tirx
 
 from .. import pytree, torch_api
+from ..attributes import NEW_VALUES
 from ..capture.source import source_of
-from ..errors import UnsupportedOps
+from ..errors import UnsupportedOps, last_line
 from ..kinds import Kind, Reason, ReasonKind
+from ..plan import CallingPlan, NodeReport, ScalarRef, Translation
 from ..schemas import CapturedGraph, GraphKind, OutputRole
 from . import views
 from .compute import layout
 from .inputs import Inputs
-from .kernel import NEW_VALUES, Made, make_kernel
+from .kernel import Made, make_kernel
 from .outputs import Outputs
 from .products import SumOfProducts, convert_sum, sums_of_products
 from .registry import Converter, Refusal, registry
 from .repeats import key_of
 from .sites import Sites, consumed_outputs, draws_random
-from .translation import CallingPlan, NodeReport, ScalarRef, Translation
 from .types import DTYPES, Symbols, UnsupportedSize, dense_order, is_empty, is_typed
 from .values import Place, Root, SymbolicNumber, TensorValue, Value
 from .wrappers import STATE_FUNCTIONS, unwrapped
@@ -508,12 +509,6 @@ def _leaves(fake: torch.Tensor, root: Root) -> bool:
 
 def _place(fake: torch.Tensor, root: Root) -> Place:
     return Place(root, tuple(fake.shape), tuple(fake.stride()), fake.storage_offset() - root.offset)
-
-
-def last_line(error: BaseException) -> str:
-    """The last line of an exception's message: TVM puts its stack before it."""
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
 
 
 def _plain(size: Any) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..importer.translation import CallingPlan, NodeReport
 from ..kinds import Kernel
+from ..plan import CallingPlan, NodeReport
 
 
 @dataclass(eq=False)

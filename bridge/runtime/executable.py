@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 import torch
 import tvm_ffi
 
+from .. import rng
 from ..errors import RelaxgradError
-from ..importer import drawing
-from ..importer.translation import CallingPlan, InPlace, OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
+from ..plan import CallingPlan, InPlace, OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
 from ..schemas import GraphRecord
 from .compiled import Compiled
 from .heap import settle_heap
@@ -156,7 +156,7 @@ class Executable:
             else:
                 returned = main(*call_args)
         except BaseException as error:
-            drawing.let_go()
+            rng.release()
             if frame.error is not None:
                 raise frame.error from None
             raise self._not_an_int(call_args) or _translated(error) from None

@@ -16,7 +16,7 @@ import torch
 from torch.utils import flop_counter
 
 from .. import pytree
-from ..importer.translation import CallSite, ScalarRef, TensorArg
+from ..plan import CallSite, ScalarRef, TensorArg
 
 aten = torch.ops.aten
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..importer.translation import FromConstant, FromFunction, FromInput, FromScalar, OutputPlan, ScalarRef, Strided
+from ..plan import FromConstant, FromFunction, FromInput, FromScalar, OutputPlan, ScalarRef, Strided
 
 Scalars = tuple[Any, ...]
 

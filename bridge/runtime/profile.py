@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import torch_api
-from ..importer.translation import SITE_FUNCTION
 from ..kinds import Kind
+from ..plan import SITE_FUNCTION
 from .executable import Executable
 from .flops import bytes_of, product_flops, site_flops
 

@@ -18,7 +18,7 @@ import tvm_ffi
 
 from .. import pytree
 from ..errors import RelaxgradError
-from ..importer.translation import SITE_FUNCTION, CallSite, ScalarRef, SiteResult, TensorArg
+from ..plan import SITE_FUNCTION, CallSite, ScalarRef, SiteResult, TensorArg
 from .plans import Holder, Scalars, held, viewer
 
 SiteFunction = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]

@@ -21,7 +21,7 @@ from .ties import Keys, calls_of, forward_nodes, ties
 
 if TYPE_CHECKING:
     from relaxgrad.bridge.compile.trace import Trace
-    from relaxgrad.bridge.importer.translation import Translation
+    from relaxgrad.bridge.plan import Translation
 
 NAMES = ("source", "dynamo", "joint", "decomposed", "partition", "relax", "fusion", "kernels")
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ... import rng
 from ...kinds import Kind
-from .. import drawing
 from ..compute import mersenne
 from ..registry import overload, register, register_library, registered
 from ..translate import Translator
@@ -30,16 +30,16 @@ MANY = 4096
 
 
 _IN_PLACE = {
-    "bernoulli.p": drawing.bernoulli_,
-    "uniform.default": drawing.uniform_,
-    "normal_functional.default": drawing.normal_,
-    "exponential.default": drawing.exponential_,
-    "geometric.default": drawing.geometric_,
-    "log_normal.default": drawing.log_normal_,
-    "cauchy.default": drawing.cauchy_,
-    "random.default": drawing.random_,
-    "random.from": drawing.random_,
-    "random.to": drawing.random_,
+    "bernoulli.p": rng.bernoulli_,
+    "uniform.default": rng.uniform_,
+    "normal_functional.default": rng.normal_,
+    "exponential.default": rng.exponential_,
+    "geometric.default": rng.geometric_,
+    "log_normal.default": rng.log_normal_,
+    "cauchy.default": rng.cauchy_,
+    "random.default": rng.random_,
+    "random.from": rng.random_,
+    "random.to": rng.random_,
 }
 
 for _name, _function in _IN_PLACE.items():
@@ -50,7 +50,7 @@ for _name, _function in _IN_PLACE.items():
         fake = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]  # a tensor node
         size, stride = list(fake.shape), list(fake.stride())
         generator = args[-1] if args else None
-        if _function is drawing.bernoulli_ and _is_ours(fake, args[0], generator):
+        if _function is rng.bernoulli_ and _is_ours(fake, args[0], generator):
             return _bernoulli(ctx, size, float(args[0]), fake.dtype)
         values = (size, stride, fake.dtype, *args[:-1])
         kwargs = {"generator": generator} if generator is not None else {}

@@ -12,7 +12,7 @@ from torch import nn
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.capture import packs
-from relaxgrad.bridge.importer.translation import FromFunction
+from relaxgrad.bridge.plan import FromFunction
 from relaxgrad.bridge.runtime.executable import Executable
 
 STEPS = 12

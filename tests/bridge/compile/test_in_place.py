@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from relaxgrad.bridge.backend import relaxgrad
-from relaxgrad.bridge.importer.translation import FromFunction, InPlace
+from relaxgrad.bridge.plan import FromFunction, InPlace
 from relaxgrad.bridge.runtime.executable import Executable
 
 OPTIONS = {"cache": "off", "compile_in": "here", "on_compile_error": "raise"}
@@ -243,7 +243,7 @@ def test_a_buffer_of_a_module_in_training() -> None:
 
 
 def test_a_plan_without_the_results_that_are_written() -> None:
-    from relaxgrad.bridge.importer.translation import CallingPlan, Mutation
+    from relaxgrad.bridge.plan import CallingPlan, Mutation
 
     sources = [Mutation(0, FromFunction(0)), Mutation(1, FromFunction(2)), Mutation(3, FromFunction(3))]
     plan = CallingPlan([], [], [], 4, 0, [], sources, [FromFunction(1), FromFunction(4)], 5, [])

@@ -6,7 +6,7 @@ import pytest
 import torch
 import tvm_ffi
 
-from relaxgrad.bridge.importer.translation import FromConstant, FromFunction, FromInput, FromScalar, ScalarRef, Strided
+from relaxgrad.bridge.plan import FromConstant, FromFunction, FromInput, FromScalar, ScalarRef, Strided
 from relaxgrad.bridge.runtime.plans import Holder, numbers, output_reader, viewer
 from relaxgrad.bridge.runtime.sites import for_vm, memory_order
 

@@ -43,7 +43,7 @@ _generator, _holding = threading.RLock(), _Holding()
 def get_state() -> torch.Tensor:
     """The state of the default generator as int64 words, in memory of its own (compute/mersenne.py reads it).
 
-    Until `set_state` or `let_go` no other thread gets it here: two graphs would draw the same numbers.
+    Until `set_state` or `release` no other thread gets it here: two graphs would draw the same numbers.
     """
     _generator.acquire()
     _holding.times += 1
@@ -58,7 +58,7 @@ def set_state(state: torch.Tensor) -> None:
         _generator.release()
 
 
-def let_go() -> None:
+def release() -> None:
     """Leaves the generator as it is, to whoever waits for it: after a graph that ended with an exception."""
     while _holding.times:
         _holding.times -= 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..kinds import Kind, Reason
+from .kinds import Kind, Reason
 
 if TYPE_CHECKING:
     import tvm

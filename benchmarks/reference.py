@@ -20,8 +20,8 @@ from torch import Tensor
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage import numbers
 from relaxgrad.coverage.conditioning import (
+    EagerSpread,
     conditioning,
-    eager_variants,
     float64_difference,
     is_ill_conditioned,
     zeros_of_aot,
@@ -81,8 +81,8 @@ class _Judge:
     def conditioning(self, command: dict[str, Any]) -> dict[str, Any]:
         values = torch.load(command["values"])
         result = numbers.StepValues(values["loss"], values["gradients"], values["buffers"])
-        variants = eager_variants(self._build, self.seed, steps=1)
-        found = conditioning(self.seed, self.reference, self.eager, result, variants)
+        spread = EagerSpread(self._build, self.seed, self.reference, self.eager, steps=1)
+        found = conditioning(self.seed, self.reference, self.eager, result, spread)
         if found.covered:
             contender = Contender(command["contender"], draw_as_eager=True)
             contender.load()

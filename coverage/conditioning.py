@@ -24,7 +24,7 @@ import contextlib
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,12 +176,11 @@ class VariantRun:
 
 def eager_variants(
     build: Build, seed: int, steps: int, variants: Sequence[Variant] = (*VARIANTS, *DRAWS)
-) -> dict[str, VariantRun]:
-    """`steps` AdamW steps of each variant of eager that changes something.
+) -> Iterator[tuple[str, VariantRun]]:
+    """`steps` AdamW steps of each variant of eager that changes something, one after the other.
 
     One that raises is left out, and so is one whose dropout masks lie in another order: its numbers are of other masks.
     """
-    found = {}
     for variant in variants:
         problem = build()
         if not variant.change(problem):
@@ -194,15 +193,60 @@ def eager_variants(
                     trainee.finish(trainee.step())
         except (RuntimeError, NotImplementedError):  # an op that has no such kernel
             continue
-        if order.other:
-            continue
-        found[variant.name] = VariantRun(trainee.first, trainee.losses)
-    return found
+        if not order.other:
+            yield variant.name, VariantRun(trainee.first, trainee.losses)
 
 
-def curve_limit(eager: list[float], variants: Mapping[str, VariantRun]) -> float:
+#: Tensor, by "kind name" -> its error.
+Errors = Mapping[str, float]
+
+
+def errors_of(reference: numbers.StepValues, eager: numbers.StepValues, run: numbers.StepValues) -> dict[str, float]:
+    """The error of each tensor of a run, in the units of `numbers.Comparison`."""
+    return {
+        f"{kind} {comparison.name}": comparison.error
+        for kind in _KINDS
+        for comparison in numbers.compare_all(*(_named(values, kind) for values in (reference, eager, run)))
+    }
+
+
+class EagerSpread:
+    """How far each of eager's variants is from float64, tensor by tensor.
+
+    A variant runs when its figures are first asked for. The figures are kept and the tensors are not: there are many.
+    """
+
+    def __init__(self, build: Build, seed: int, reference: numbers.StepValues, eager: numbers.StepValues, steps: int):
+        self._sides = reference, eager
+        self._runs = eager_variants(build, seed, steps)
+        self._found: list[tuple[str, Errors]] = []
+        self._curves: list[list[float]] = []
+
+    def __iter__(self) -> Iterator[tuple[str, Errors]]:
+        known = 0
+        while known < len(self._found) or self._run_one():
+            yield self._found[known]
+            known += 1
+
+    def _run_one(self) -> bool:
+        run = next(self._runs, None)
+        if run is None:
+            return False
+        name, values = run
+        self._found.append((name, errors_of(*self._sides, values.first)))
+        self._curves.append(values.losses)
+        return True
+
+    def curves(self) -> list[list[float]]:
+        """The loss curves of the variants that have one."""
+        while len(self._found) < len(VARIANTS) + CURVES and self._run_one():
+            pass
+        return self._curves
+
+
+def curve_limit(eager: list[float], variants: Sequence[list[float]]) -> float:
     """The largest relative difference of a loss curve from eager's that is within eager's own spread."""
-    curves = [eager, *(run.losses for run in variants.values() if len(run.losses) == len(eager))]
+    curves = [eager, *(losses for losses in variants if len(losses) == len(eager))]
     spread = max((numbers.curve_difference(a, b) for a, b in itertools.combinations(curves, 2)), default=0.0)
     return max(spread, numbers.RIGHT.floor_eps * torch.finfo(torch.float32).eps)
 
@@ -212,31 +256,37 @@ def conditioning(
     reference: numbers.StepValues,
     eager: numbers.StepValues,
     result: numbers.StepValues,
-    variants: Mapping[str, VariantRun],
+    variants: Iterable[tuple[str, Errors]],
 ) -> Conditioning:
-    """Whether eager's variants go as far as `result` wherever that is not right: the first question of the Note."""
-    found = Conditioning(seed=seed, variants=dict.fromkeys(variants, 0.0))
-    for kind in ("loss", "gradients", "buffers"):
-        sides = [_named(values, kind) for values in (reference, eager, result)]
-        moved = {
-            name: {c.name: c for c in numbers.compare_all(sides[0], sides[1], _named(run.first, kind))}
-            for name, run in variants.items()
-        }
-        for comparison in numbers.compare_all(*sides):
-            if comparison.right or comparison.verdict in (numbers.Verdict.ZERO, numbers.Verdict.EMPTY):
-                continue
-            found.tensors += 1
-            furthest = 0.0
-            for name, comparisons in moved.items():
-                error = comparisons[comparison.name].error
-                found.variants[name] = max(found.variants[name], error)
-                furthest = max(furthest, error)
-            found.error = max(found.error, comparison.error)
-            allowed = furthest + comparison.allowed_right  # the same kink, and the rounding that is right without it
-            if comparison.verdict is not numbers.Verdict.ERROR or not comparison.error <= allowed:
-                found.beyond.append(f"{comparison}; eager's variants reach {furthest:.1e}")
+    """Whether eager's variants go as far as `result` wherever that is not right: the first question of the Note.
+
+    Stops at the variant that answers it.
+    """
+    found = Conditioning(seed=seed)
+    unanswered: dict[str, numbers.Comparison] = {}
+    for kind in _KINDS:
+        for comparison in numbers.compare_all(*(_named(values, kind) for values in (reference, eager, result))):
+            if not comparison.right and comparison.verdict not in (numbers.Verdict.ZERO, numbers.Verdict.EMPTY):
+                unanswered[f"{kind} {comparison.name}"] = comparison
+    found.tensors = len(unanswered)
+    found.error = max((c.error for c in unanswered.values()), default=0.0)
+    asked = list(unanswered)
+    furthest = dict.fromkeys(unanswered, 0.0)
+    for name, errors in variants:
+        if not unanswered:
+            break
+        found.variants[name] = max(errors.get(tensor, 0.0) for tensor in asked)
+        for tensor, comparison in list(unanswered.items()):
+            furthest[tensor] = max(furthest[tensor], errors.get(tensor, 0.0))
+            allowed = furthest[tensor] + comparison.allowed_right  # the same kink, and rounding that is right anyway
+            if comparison.verdict is numbers.Verdict.ERROR and comparison.error <= allowed:
+                del unanswered[tensor]
+    found.beyond = [f"{c}; eager's variants reach {furthest[tensor]:.1e}" for tensor, c in unanswered.items()]
     found.covered = bool(found.tensors) and not found.beyond
     return found
+
+
+_KINDS = ("loss", "gradients", "buffers")
 
 
 def _named(values: numbers.StepValues, kind: str) -> Mapping[str, Tensor | None]:

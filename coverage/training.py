@@ -28,9 +28,9 @@ from relaxgrad.bridge.schemas import GraphKind, GraphRecord
 
 from . import numbers
 from .conditioning import (
+    EagerSpread,
     conditioning,
     curve_limit,
-    eager_variants,
     float64_difference,
     is_ill_conditioned,
     zeros_of_aot,
@@ -184,13 +184,13 @@ def _judge(
     record.buffers = judge_buffers(eager.buffers_at_start, reference.buffers, eager.first.buffers, first.buffers)
     record.losses_eager, record.losses_compiled = eager.losses, compiled.losses
     record.loss_difference = numbers.curve_difference(eager.losses, compiled.losses)
-    record.loss_allowed = curve_limit(eager.losses, {})
+    record.loss_allowed = curve_limit(eager.losses, [])
     unsure = bool(record.gradients.failed or record.buffers.failed)
     if unsure or not record.loss_difference <= record.loss_allowed:
-        variants = eager_variants(build, seed, record.steps)
-        record.loss_allowed = curve_limit(eager.losses, variants)
+        spread = EagerSpread(build, seed, reference, eager.first, record.steps)
+        record.loss_allowed = curve_limit(eager.losses, spread.curves())
         if unsure:
-            found = conditioning(seed, reference, eager.first, first, variants)
+            found = conditioning(seed, reference, eager.first, first, spread)
             record.conditioning.append(found)
             if found.covered:
                 with compiler.record() as wide:

@@ -183,10 +183,8 @@ def _notes(row: dict[str, Any]) -> list[str]:
         notes.append(f"- `{row['model']}` is ill-conditioned: {cell('; '.join(told))}{after}")
     if less := row.get("less_accurate"):
         more = f" and {len(less) - 1} more" if len(less) > 1 else ""
-        notes.append(
-            f"- `{row['model']}` is right and {len(less)} of its gradients are less accurate than eager's: "
-            f"{cell(less[0])}{more}"
-        )
+        where = f"{len(less)} gradient{'s' * (len(less) > 1)}"
+        notes.append(f"- `{row['model']}` is right, less accurate than eager in {where}: {cell(less[0])}{more}")
     if zeros := row.get("zeros"):
         notes.append(
             f"- `{row['model']}`: AOTAutograd gives a gradient of exactly zero where eager gives none, to "

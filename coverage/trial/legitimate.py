@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,10 +11,9 @@ from relaxgrad.bridge import torch_api
 
 from .. import numbers
 from ..conditioning import (
-    DRAWS,
     VARIANTS,
     Compile,
-    VariantRun,
+    EagerSpread,
     conditioning,
     eager_variants,
     float64_difference,
@@ -39,24 +38,17 @@ def try_legitimate(model: str, seed: int) -> list[dict[str, Any]]:
         return ZOO[model].build(seed)
 
     reference, eager = numbers.float64_step(build(), seed), eager_step(build(), seed)
-    runs = eager_variants(build, seed, 1, VARIANTS)
-    draws: dict[str, VariantRun] = {}
-
-    def variants() -> dict[str, VariantRun]:
-        if not draws:
-            draws.update(eager_variants(build, seed, 1, DRAWS))
-        return runs | draws
-
+    spread = EagerSpread(build, seed, reference, eager, steps=1)
     rows = []
-    for name, run in runs.items():
+    for name, run in eager_variants(build, seed, 1, VARIANTS):
         found = judge(reference, eager, run.first)
         asked = None
         if not _right(found):
-            others = {other: one for other, one in variants().items() if other != name}
+            others = ((other, errors) for other, errors in spread if other != name)
             asked = conditioning(seed, reference, eager, run.first, others)
         rows.append(_row(model, seed, name, found, asked is not None and asked.covered, asked.told() if asked else ""))
     for name in COMPILERS:
-        rows.append(_compiled(model, seed, name, build, reference, eager, variants))
+        rows.append(_compiled(model, seed, name, build, reference, eager, spread))
     return rows
 
 
@@ -67,7 +59,7 @@ def _compiled(
     build: Any,
     reference: numbers.StepValues,
     eager: numbers.StepValues,
-    variants: Callable[[], dict[str, VariantRun]],
+    spread: EagerSpread,
 ) -> dict[str, Any]:
     def compile(module: torch.nn.Module) -> Any:
         return torch.compile(module, backend=name)
@@ -80,7 +72,7 @@ def _compiled(
             found = judge(reference, eager, result)
             if _right(found):
                 return _row(model, seed, name, found, False, "")
-            asked = conditioning(seed, reference, eager, result, variants())
+            asked = conditioning(seed, reference, eager, result, spread)
             if asked.covered:
                 asked.float64, asked.float64_reason = float64_difference(build, seed, compile)
             return _row(

@@ -17,7 +17,7 @@ from torch import Tensor
 from relaxgrad.bridge import torch_api
 
 from .. import numbers
-from ..conditioning import FLOAT64_AGREES, Build, VariantRun, conditioning, eager_variants, float64_difference
+from ..conditioning import FLOAT64_AGREES, Build, EagerSpread, conditioning, float64_difference
 from ..problem import Problem, copy_tensors, map_tensors, seed_everything
 from ..zoo import ZOO
 
@@ -211,7 +211,7 @@ def try_faults(model: str, seed: int, most: int) -> list[dict[str, Any]]:
         return ZOO[model].build(seed)
 
     reference, eager = numbers.float64_step(build(), seed), eager_step(build(), seed)
-    variants = eager_variants(build, seed, steps=1)
+    spread = EagerSpread(build, seed, reference, eager, steps=1)
     problem, traced = build(), Traced()
     torch.compiler.reset()
     state = copy_tensors(problem.module.state_dict())
@@ -236,14 +236,14 @@ def try_faults(model: str, seed: int, most: int) -> list[dict[str, Any]]:
     for kind, places in sites.items():
         for number, node in _spread(places, most):
             traced.active, traced.faulty = (number, node.name), kind.run
-            found = _row(model, seed, kind.name, node.name, reference, eager, clean, values(), variants)
+            found = _row(model, seed, kind.name, node.name, reference, eager, clean, values(), spread)
             covered += [(row, number, kind) for row in found if row["covered"]]
             rows += found
     traced.active = None
     for name in _spread([n for n, g in clean.gradients.items() if g is not None and n.endswith("bias")], most):
         gradients = clean.gradients | {name: None}
         result = numbers.StepValues(clean.loss, gradients, clean.buffers)
-        rows += _row(model, seed, MISSING, name, reference, eager, clean, result, variants)
+        rows += _row(model, seed, MISSING, name, reference, eager, clean, result, spread)
     for row, number, kind in covered:  # last: each forgets what was compiled
         row["excused"] = _hides_in_float64(build, seed, number, row["node"], kind)
     return rows
@@ -265,14 +265,14 @@ def _row(
     eager: numbers.StepValues,
     clean: numbers.StepValues,
     result: numbers.StepValues,
-    variants: dict[str, VariantRun],
+    spread: EagerSpread,
 ) -> list[dict[str, Any]]:
     """The row of one fault; none where it left everything as it was."""
     if _equal(clean, result):
         return []
     found = judge(reference, eager, result)
     right = all(c.right for c in found)
-    covered = not right and conditioning(seed, reference, eager, result, variants).covered
+    covered = not right and conditioning(seed, reference, eager, result, spread).covered
     return [
         {
             "model": model,

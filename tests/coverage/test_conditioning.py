@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from relaxgrad.coverage.conditioning import CURVES, MOVES, conditioning, curve_limit, eager_variants
-from relaxgrad.coverage.numbers import StepValues, Verdict, compare
-from relaxgrad.coverage.problem import Problem
+from relaxgrad.coverage.conditioning import (
+    CURVES,
+    MOVES,
+    VARIANTS,
+    EagerSpread,
+    conditioning,
+    curve_limit,
+    eager_variants,
+    errors_of,
+)
+from relaxgrad.coverage.numbers import StepValues, Verdict, compare, float64_step, step_values
+from relaxgrad.coverage.problem import Problem, seed_everything
 from relaxgrad.coverage.train_record import Status, TrainRecord
 from relaxgrad.coverage.training import train_model
 from tests.coverage.standin import StandIn
@@ -154,10 +164,8 @@ def values(gradient: Tensor, loss: float = 1.0) -> StepValues:
 
 
 def test_missing_and_zero_are_never_explained() -> None:
-    from relaxgrad.coverage.conditioning import VariantRun
-
     one = torch.ones(3)
-    far = {"variant": VariantRun(values(one * 9), [1.0])}
+    far = [("variant", errors_of(values(one.double()), values(one), values(one * 9)))]
     for result in (torch.zeros(3), torch.full((3,), float("nan")), torch.ones(2)):
         assert not conditioning(0, values(one.double()), values(one), values(result), far).covered
     missing = StepValues(torch.tensor(1.0), {"w": None}, {})
@@ -168,17 +176,48 @@ def test_missing_and_zero_are_never_explained() -> None:
 def test_nothing_to_explain_explains_nothing() -> None:
     """A loss alone that is off, which no variant shows, and a step that is right."""
     one = torch.ones(3)
-    assert not conditioning(0, values(one.double()), values(one), values(one), {}).covered
-    assert not conditioning(0, values(one.double()), values(one), values(one, loss=2.0), {}).covered
+    assert not conditioning(0, values(one.double()), values(one), values(one), []).covered
+    assert not conditioning(0, values(one.double()), values(one), values(one, loss=2.0), []).covered
 
 
 def test_a_curve_is_held_to_the_distance_of_any_two_of_eagers_runs() -> None:
-    from relaxgrad.coverage.conditioning import VariantRun
+    assert curve_limit([1.0, 1.0], []) == pytest.approx(64 * torch.finfo(torch.float32).eps)
+    one_step = [5.0]
+    assert curve_limit([1.0, 1.0], [[1.0, 1.1], [1.0, 0.9], one_step]) == pytest.approx(0.2 / 0.9, rel=0.2)
 
-    one = values(torch.ones(1))
-    runs = {"a": VariantRun(one, [1.0, 1.1]), "b": VariantRun(one, [1.0, 0.9]), "one step": VariantRun(one, [5.0])}
-    assert curve_limit([1.0, 1.0], {}) == pytest.approx(64 * torch.finfo(torch.float32).eps)
-    assert curve_limit([1.0, 1.0], runs) == pytest.approx(0.2 / 0.9, rel=0.2)
+
+def test_the_spread_runs_what_is_asked_for_and_keeps_figures() -> None:
+    """No draw runs where an earlier variant answers; a second look finds the same figures without running anything."""
+    torch.manual_seed(0)
+    net, inputs = nn.Linear(4, 2), torch.randn(3, 4)
+    built = 0
+
+    def build() -> Problem:
+        nonlocal built
+        built += 1
+        return Problem(copy.deepcopy(net), (inputs,))
+
+    eager = step_values(problem := build(), _backward(problem))
+    reference = float64_step(build(), 0)
+    spread = EagerSpread(build, 0, reference, eager, steps=2)
+    built = 0
+    first = next(iter(spread))
+    assert (first[0], built) == ("without oneDNN", 1)
+    far = StepValues(eager.loss, {n: g * 2 for n, g in eager.gradients.items() if g is not None}, {})
+    assert not conditioning(0, reference, eager, far, spread).covered
+    ran = built
+    assert ran == len(VARIANTS) + MOVES  # channels_last builds a problem to find that it changes nothing
+    assert [name for name, _ in spread] == [name for name, _ in spread]
+    assert next(iter(spread)) is first
+    assert built == ran
+    assert [len(losses) for losses in spread.curves()] == [2] * (len(VARIANTS) - 1 + CURVES) + [1] * (MOVES - CURVES)
+
+
+def _backward(problem: Problem) -> Tensor:
+    seed_everything(0)
+    loss = problem.loss(problem.module(*problem.args))
+    loss.backward()
+    return loss
 
 
 def test_variants_of_eager_are_runs_of_the_same_problem() -> None:
@@ -188,7 +227,7 @@ def test_variants_of_eager_are_runs_of_the_same_problem() -> None:
         return Problem(net, (torch.randn(2, 3, 8, 8),))
 
     threads, onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
-    runs = eager_variants(build, 0, 2)
+    runs = dict(eager_variants(build, 0, 2))
     assert list(runs)[:5] == [
         "without oneDNN", "channels_last", "another number of threads", "inputs moved up by one ulp",
         "inputs moved down by one ulp",
@@ -208,6 +247,6 @@ def test_a_variant_with_other_dropout_masks_is_none() -> None:
         torch.manual_seed(3)
         return Problem(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout(0.5)), (torch.randn(2, 3, 8, 8),))
 
-    runs = eager_variants(build, 0, 1)
+    runs = dict(eager_variants(build, 0, 1))
     assert "channels_last" not in runs
     assert "without oneDNN" in runs

@@ -70,7 +70,7 @@ def test_what_is_right_only_by_the_wider_grade_or_at_another_seed_is_told() -> N
         "- `net` is ill-conditioned: seed 0: 2 tensors off by up to 4.0e-02; eager channels_last moves by 5.0e-02; "
         "compiled in float64 it agrees to 1.0e-12; judged at seed 1, where it is right"
     ) in text
-    assert "- `net` is right and 1 of its gradients are less accurate than eager's: w: less accurate" in text
+    assert "- `net` is right, less accurate than eager in 1 gradient: w: less accurate" in text
     assert "exactly zero where eager gives none, to `norm.bias`" in text
 
 

@@ -84,7 +84,8 @@ def _refusals(gm: torch.fx.GraphModule, kind: GraphKind, options: BackendOptions
     with torch_api.real_tensors():
         if is_kept(captured, options):  # under these options, which refuse: it had none
             return ()
-        from .importer.translate import CannotTranslate, Options, translate
+        from .importer.state import CannotTranslate, Options
+        from .importer.translate import translate
 
         try:
             return translate(captured, Options(on_compile_error=options.on_compile_error)).reasons

@@ -24,7 +24,7 @@ from .threads import settle_pools
 if TYPE_CHECKING:
     from .compile.cache_key import Key
     from .compile.pipeline import Code
-    from .importer.translate import Options
+    from .importer.state import Options
     from .plan import NodeReport, Translation
     from .runtime.compiled import Compiled
     from .runtime.executable import Executable
@@ -57,7 +57,7 @@ def _guarded(captured: CapturedGraph, options: BackendOptions, compile: Callable
         except (UnsupportedOps, UserError):
             raise
         except Exception as error:  # a fault of ours or of TVM in one graph must not end the user's training
-            from .importer.translate import CannotTranslate
+            from .importer.state import CannotTranslate
 
             if isinstance(error, CannotTranslate):
                 return _in_aten(captured, error.reason, options)
@@ -245,7 +245,8 @@ def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
     from .compile.pipeline import compile_module
     from .compile.products import rows_to_generate
     from .compile.target import resolve_target
-    from .importer.translate import Options, translate
+    from .importer.state import Options
+    from .importer.translate import translate
     from .runtime.compiled import Compiled
 
     target = resolve_target(options.target)

@@ -72,7 +72,7 @@ def _listings(
     if not record.seconds or names == {"partition"}:  # nothing of it is TVM's, or nothing is asked
         return
     from .compile.trace import traced
-    from .importer.translate import Options
+    from .importer.state import Options
 
     failed = {r.node: r.detail for r in record.reasons if r.kind is ReasonKind.COMPILE}
     found = traced(captured, target, Options(not_native=failed), code="kernels" in names, longest=sys.maxsize)

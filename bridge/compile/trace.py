@@ -11,7 +11,8 @@ import tvm
 from tvm import relax, tirx
 
 from ..attributes import LIBRARY_CALL
-from ..importer.translate import Options, translate
+from ..importer.state import Options
+from ..importer.translate import translate
 from ..kinds import Kind
 from ..plan import Translation
 from ..schemas import CapturedGraph

@@ -21,20 +21,19 @@ from .types import DTYPES, Dim, dense_order, inverse, is_empty, is_typed
 from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
 
 if TYPE_CHECKING:
-    from .translate import Translator
+    from .state import TranslationState
 
 
 class Inputs:
     """The parameters of the Relax function. After `read`, every placeholder and attribute has a value in `ctx.env`."""
 
-    def __init__(self, ctx: Translator):
+    def __init__(self, ctx: TranslationState):
         self._ctx = ctx
         self.params: list[tuple[Param, relax.Var]] = []
         self.constants: list[torch.Tensor] = []
         self.count = 0  # of the placeholders
         self.opened: list[int] = []  # see CallingPlan
         self._opened_count = 0  # of their slices
-        self._floats: dict[Any, relax.Var] = {}
         self._fakes: list[Any] = []  # of the placeholders, then the constants themselves
 
     def read(self) -> None:
@@ -51,10 +50,6 @@ class Inputs:
         for index, node in enumerate(placeholders):
             self._open(index, node)
         self._make_float_params()
-
-    def float_param(self, number: SymbolicNumber) -> TensorValue:
-        """The 0-d float64 tensor that carries a symbolic float."""
-        return TensorValue(self._floats[number.expr], (), "float64")
 
     def _placeholder(self, index: int, node: torch.fx.Node) -> Value:
         fake = node.meta.get("val")
@@ -131,9 +126,9 @@ class Inputs:
             for arg in node.all_input_nodes:
                 value = arg.meta.get("val")
                 expr = torch_api.expr_of(value) if isinstance(value, torch.SymFloat) else None
-                if expr is not None and getattr(expr, "free_symbols", None) and expr not in self._floats:
+                if expr is not None and getattr(expr, "free_symbols", None) and expr not in self._ctx.float_vars:
                     var = relax.Var(f"{arg.name}_value", relax.TensorType([], "float64"))
-                    self._floats[expr] = var
+                    self._ctx.float_vars[expr] = var
                     self.params.append((ScalarParam(self._ctx.scalar(expr)), var))
 
     def layout(self, index: int) -> Strided | None:

@@ -37,16 +37,18 @@ from .types import dense_order
 from .values import OpaqueValue, SymbolicNumber, TensorValue
 
 if TYPE_CHECKING:
-    from .translate import Translator
+    from .context import ConversionContext
+    from .inputs import Inputs
 
 aten = torch.ops.aten
 
 
 class Outputs:
-    """Plans what the runtime makes of the function's results: see Note [Roots and places] in translate.py."""
+    """Plans what the runtime makes of the function's results: see Note [Roots and places] in layouts.py."""
 
-    def __init__(self, ctx: Translator):
+    def __init__(self, ctx: ConversionContext, inputs: Inputs):
         self._ctx = ctx
+        self._inputs = inputs
         self.results: list[relax.Expr] = []  # of the Relax function, each once
         self._numbers: dict[Any, int] = {}
         self._written: dict[torch.fx.Node, int] = {}  # copy_ node -> input
@@ -108,7 +110,7 @@ class Outputs:
             return False
         if view is None:
             return param.order == tuple(range(len(param.order)))
-        return view == self._ctx.inputs.layout(param.index)
+        return view == self._inputs.layout(param.index)
 
     def _result(self, var: relax.Expr) -> int:
         if var not in self._numbers:

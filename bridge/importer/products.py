@@ -21,7 +21,7 @@ from .compute.gemm import Matrix
 from .compute.stack import stacked
 
 if TYPE_CHECKING:
-    from .translate import Translator
+    from .context import ConversionContext
     from .values import TensorValue
 
 aten = torch.ops.aten
@@ -133,7 +133,7 @@ def _pays(products: list[Product]) -> bool:
     return sum(sizes) * (rows + columns) <= len(products) * math.prod((rows, columns))
 
 
-def convert_sum(ctx: Translator, tree: SumOfProducts) -> TensorValue:
+def convert_sum(ctx: ConversionContext, tree: SumOfProducts) -> TensorValue:
     """The value of the sum whose last addition is in translation."""
     products = tree.products[::-1]  # in the order of the graph
     rows, columns = ctx.fake.shape
@@ -150,7 +150,7 @@ def convert_sum(ctx: Translator, tree: SumOfProducts) -> TensorValue:
     return ctx.compute(compute, [left, right, *start])
 
 
-def _factor(ctx: Translator, node: Any, transposed: bool) -> TensorValue:
+def _factor(ctx: ConversionContext, node: Any, transposed: bool) -> TensorValue:
     """A factor or its transpose: what it is itself the transpose of, where it is one."""
     if not transposed:
         return ctx.env[node]

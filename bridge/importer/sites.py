@@ -19,7 +19,7 @@ from .types import DTYPES, dense_order, inverse, is_typed
 from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
 
 if TYPE_CHECKING:
-    from .translate import Translator
+    from .state import TranslationState
 
 
 #: Ops that read their first argument's memory by numbers of its elements: a contiguous copy would give other values.
@@ -32,8 +32,8 @@ _READ_MEMORY = frozenset(
 class Sites:
     """Builds the table of call sites of one translation."""
 
-    def __init__(self, translator: Translator):
-        self._ctx = translator
+    def __init__(self, state: TranslationState):
+        self._ctx = state
         self.table: list[CallSite] = []
         self.last_ordered: relax.Var | None = None
         self._drawn: TensorValue | None = None

@@ -17,8 +17,8 @@ from ...kinds import Kind
 from ..compute import depthwise
 from ..compute import reduce as rd
 from ..compute.window import Axis
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..types import accumulator, is_empty
 from ..values import TensorValue
 from .pool import each_dim
@@ -34,7 +34,12 @@ Axes = tuple[Axis, Axis]
 
 
 def _axes(
-    ctx: Translator, x: TensorValue, weight: TensorValue, out: Sequence[Any], arguments: Sequence[Any], groups: int
+    ctx: ConversionContext,
+    x: TensorValue,
+    weight: TensorValue,
+    out: Sequence[Any],
+    arguments: Sequence[Any],
+    groups: int,
 ) -> Axes | None:
     """The two spatial dims of a depthwise convolution that we have kernels for; None for any other."""
     stride, padding, dilation, transposed, _ = arguments
@@ -65,7 +70,7 @@ def _largest_filter(axes: Axes) -> int:
 
 @register(aten.convolution.default, kind=Kind.LIBRARY)
 def convert_convolution(
-    ctx: Translator, x: TensorValue, weight: TensorValue, bias: TensorValue | None, *arguments: Any
+    ctx: ConversionContext, x: TensorValue, weight: TensorValue, bias: TensorValue | None, *arguments: Any
 ) -> Any:
     *layout, groups = arguments
     axes = _axes(ctx, x, weight, ctx.dims(ctx.fake.shape), layout, groups)
@@ -79,7 +84,7 @@ def convert_convolution(
 
 @register(aten.convolution_backward.default, kind=Kind.LIBRARY)
 def convert_convolution_backward(
-    ctx: Translator, grad: TensorValue, x: TensorValue, weight: TensorValue, bias_sizes: Any, *arguments: Any
+    ctx: ConversionContext, grad: TensorValue, x: TensorValue, weight: TensorValue, bias_sizes: Any, *arguments: Any
 ) -> Any:
     *layout, groups, mask = arguments
     axes = _axes(ctx, x, weight, grad.shape, layout, groups)

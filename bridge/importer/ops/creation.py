@@ -11,15 +11,15 @@ from tvm import te, tirx
 
 from ..compute import index as ix
 from ..compute import pointwise as pw
+from ..context import ConversionContext
 from ..registry import overload, register
-from ..translate import Translator
 from ..types import DTYPES, is_float
 from ..values import SymbolicNumber, TensorValue
 
 aten = torch.ops.aten
 
 
-def filled(ctx: Translator, value: Any) -> TensorValue:
+def filled(ctx: ConversionContext, value: Any) -> TensorValue:
     """A tensor of the node's shape and dtype with every element `value`."""
     dtype = DTYPES[ctx.fake.dtype]
     shape = ctx.dims(ctx.fake.shape)
@@ -36,27 +36,27 @@ def filled(ctx: Translator, value: Any) -> TensorValue:
 
 
 @register(aten.full.default)
-def convert_full(ctx: Translator, size: Sequence[Any], value: Any, *_: Any) -> TensorValue:
+def convert_full(ctx: ConversionContext, size: Sequence[Any], value: Any, *_: Any) -> TensorValue:
     return filled(ctx, value)
 
 
 @register(aten.full_like.default, aten.fill.Scalar, aten.fill.Tensor)
-def convert_full_like(ctx: Translator, x: TensorValue, value: Any, *_: Any) -> TensorValue:
+def convert_full_like(ctx: ConversionContext, x: TensorValue, value: Any, *_: Any) -> TensorValue:
     return filled(ctx, value)
 
 
 @register(aten.new_full.default)
-def convert_new_full(ctx: Translator, x: TensorValue, size: Sequence[Any], value: Any, *_: Any) -> TensorValue:
+def convert_new_full(ctx: ConversionContext, x: TensorValue, size: Sequence[Any], value: Any, *_: Any) -> TensorValue:
     return filled(ctx, value)
 
 
 @register(aten.scalar_tensor.default)
-def convert_scalar_tensor(ctx: Translator, value: Any, *_: Any) -> TensorValue:
+def convert_scalar_tensor(ctx: ConversionContext, value: Any, *_: Any) -> TensorValue:
     return filled(ctx, value)
 
 
 def _constant(value: int) -> Callable[..., TensorValue]:
-    def convert(ctx: Translator, *_: Any) -> TensorValue:
+    def convert(ctx: ConversionContext, *_: Any) -> TensorValue:
         return filled(ctx, value)
 
     return convert
@@ -73,7 +73,7 @@ for _name, _value in {
 
 
 @register(aten.arange.start_step)
-def convert_arange(ctx: Translator, start: Any, end: Any, step: Any, *_: Any) -> TensorValue:
+def convert_arange(ctx: ConversionContext, start: Any, end: Any, step: Any, *_: Any) -> TensorValue:
     """start + i * step in the accumulate type of ATen's kernel: int64 for integers, double for floats."""
     dtype = DTYPES[ctx.fake.dtype]
     wide = "float64" if is_float(dtype) else "int64"
@@ -97,32 +97,32 @@ def convert_arange(ctx: Translator, start: Any, end: Any, step: Any, *_: Any) ->
 
 
 @register(aten.arange.default)
-def convert_arange_end(ctx: Translator, end: Any, *_: Any) -> TensorValue:
+def convert_arange_end(ctx: ConversionContext, end: Any, *_: Any) -> TensorValue:
     return convert_arange(ctx, 0, end, 1)
 
 
 @register(aten.arange.start)
-def convert_arange_start(ctx: Translator, start: Any, end: Any, *_: Any) -> TensorValue:
+def convert_arange_start(ctx: ConversionContext, start: Any, end: Any, *_: Any) -> TensorValue:
     return convert_arange(ctx, start, end, 1)
 
 
 if (_iota := overload("prims.iota.default")) is not None:
 
     @register(_iota)
-    def convert_iota(ctx: Translator, length: Any, start: Any, step: Any, *_: Any) -> TensorValue:
+    def convert_iota(ctx: ConversionContext, length: Any, start: Any, step: Any, *_: Any) -> TensorValue:
         return convert_arange(ctx, start, None, step)
 
 
 @register(aten.tril_indices.default)
-def convert_tril_indices(ctx: Translator, rows: Any, columns: Any, offset: Any, *_: Any) -> TensorValue:
+def convert_tril_indices(ctx: ConversionContext, rows: Any, columns: Any, offset: Any, *_: Any) -> TensorValue:
     return _triangle(ctx, rows, columns, offset, upper=False)
 
 
 @register(aten.triu_indices.default)
-def convert_triu_indices(ctx: Translator, rows: Any, columns: Any, offset: Any, *_: Any) -> TensorValue:
+def convert_triu_indices(ctx: ConversionContext, rows: Any, columns: Any, offset: Any, *_: Any) -> TensorValue:
     return _triangle(ctx, rows, columns, offset, upper=True)
 
 
-def _triangle(ctx: Translator, rows: Any, columns: Any, offset: Any, upper: bool) -> TensorValue:
+def _triangle(ctx: ConversionContext, rows: Any, columns: Any, offset: Any, upper: bool) -> TensorValue:
     sizes, shape = ctx.dims([rows, columns, offset]), ctx.dims(ctx.fake.shape)
     return ctx.compute(ix.triangle_indices, [], *sizes, shape, upper, DTYPES[ctx.fake.dtype])

@@ -11,8 +11,8 @@ from tvm import te
 from ...kinds import ReasonKind
 from ..compute import distance, layout
 from ..compute.pointwise import cast
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..types import accumulator
 from ..values import TensorValue
 from .creation import filled
@@ -28,7 +28,7 @@ def _no_columns(*tensors: TensorValue) -> bool:
 
 
 @register(aten.dist.default, dtypes=_FLOATS)
-def convert_dist(ctx: Translator, a: TensorValue, b: TensorValue, p: Any) -> TensorValue:
+def convert_dist(ctx: ConversionContext, a: TensorValue, b: TensorValue, p: Any) -> TensorValue:
     if a.dtype != b.dtype or not isinstance(p, int | float) or _no_columns(a, b):
         raise ctx.refuse(ReasonKind.ARGUMENTS, "different dtypes, a symbolic p or no elements")
     extents = broadcast_shape([a.shape, b.shape])
@@ -44,14 +44,16 @@ def convert_dist(ctx: Translator, a: TensorValue, b: TensorValue, p: Any) -> Ten
     return ctx.compute(compute, [a, b])
 
 
-def _same_batch(ctx: Translator, a: TensorValue, b: TensorValue) -> None:
+def _same_batch(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> None:
     batches = zip(a.shape[:-2], b.shape[:-2], strict=True) if a.ndim == b.ndim else [(0, 1)]
     if _no_columns(a, b) or not all(ctx.symbols.equal(x, y) for x, y in batches):
         raise ctx.refuse(ReasonKind.ARGUMENTS, "batches to broadcast, or no elements")
 
 
 @register(aten._cdist_forward.default, dtypes=_FLOATS)
-def convert_cdist(ctx: Translator, a: TensorValue, b: TensorValue, p: float, compute_mode: int | None) -> TensorValue:
+def convert_cdist(
+    ctx: ConversionContext, a: TensorValue, b: TensorValue, p: float, compute_mode: int | None
+) -> TensorValue:
     """`compute_mode` chooses between this and a matrix product, which loses digits where rows are close."""
     _same_batch(ctx, a, b)
     return ctx.compute(distance.cdist, [a, b], float(p), accumulator(a.dtype))
@@ -59,14 +61,14 @@ def convert_cdist(ctx: Translator, a: TensorValue, b: TensorValue, p: float, com
 
 @register(aten._cdist_backward.default, dtypes=_FLOATS)
 def convert_cdist_backward(
-    ctx: Translator, grad: TensorValue, a: TensorValue, b: TensorValue, p: float, distances: TensorValue
+    ctx: ConversionContext, grad: TensorValue, a: TensorValue, b: TensorValue, p: float, distances: TensorValue
 ) -> TensorValue:
     _same_batch(ctx, a, b)
     return ctx.compute(distance.cdist_backward, [grad, a, b, distances], float(p), accumulator(a.dtype))
 
 
 @register(aten._pdist_forward.default, dtypes=_FLOATS)
-def convert_pdist(ctx: Translator, x: TensorValue, p: float) -> TensorValue:
+def convert_pdist(ctx: ConversionContext, x: TensorValue, p: float) -> TensorValue:
     if _no_columns(x):
         return filled(ctx, 0)
     return ctx.compute(distance.pdist, [x], ctx.dims(ctx.fake.shape)[0], float(p), accumulator(x.dtype))
@@ -74,7 +76,7 @@ def convert_pdist(ctx: Translator, x: TensorValue, p: float) -> TensorValue:
 
 @register(aten._pdist_backward.default, dtypes=_FLOATS)
 def convert_pdist_backward(
-    ctx: Translator, grad: TensorValue, x: TensorValue, p: float, distances: TensorValue
+    ctx: ConversionContext, grad: TensorValue, x: TensorValue, p: float, distances: TensorValue
 ) -> TensorValue:
     if _no_columns(grad):
         return filled(ctx, 0)

@@ -13,9 +13,9 @@ from ...blas import FEW_ROWS
 from ...kinds import Kind
 from ..compute import few_rows, gemm, layout
 from ..compute.gemm import Matrix
+from ..context import ConversionContext
 from ..products import is_transpose
 from ..registry import register
-from ..translate import Translator
 from ..values import SymbolicNumber, TensorValue
 
 aten = torch.ops.aten
@@ -29,7 +29,7 @@ ENOUGH_TO_TURN = 8
 Operand = tuple[TensorValue, Matrix]
 
 
-def _operand(ctx: Translator, x: TensorValue) -> Operand | None:
+def _operand(ctx: ConversionContext, x: TensorValue) -> Operand | None:
     """The tensor to read and how the matrix lies in it: in place where its memory allows, else as a row-major copy."""
     place = x.place
     if place is not None and place.root.dense:
@@ -50,23 +50,25 @@ def _is_nothing(size: Any) -> bool:
     return isinstance(size, int) and size == 0
 
 
-def _in_aten(ctx: Translator) -> Any:
+def _in_aten(ctx: ConversionContext) -> Any:
     return ctx.sites.call_node(ctx.node, Kind.LIBRARY, fresh=True)
 
 
 @register(aten.mm.default, kind=Kind.LIBRARY)
-def convert_mm(ctx: Translator, a: TensorValue, b: TensorValue) -> Any:
+def convert_mm(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> Any:
     return _product(ctx, a, b, 1, None)
 
 
 @register(aten.addmm.default, kind=Kind.LIBRARY)
-def convert_addmm(ctx: Translator, start: TensorValue, a: TensorValue, b: TensorValue, beta: Any, alpha: Any) -> Any:
+def convert_addmm(
+    ctx: ConversionContext, start: TensorValue, a: TensorValue, b: TensorValue, beta: Any, alpha: Any
+) -> Any:
     if isinstance(alpha, SymbolicNumber) or isinstance(beta, SymbolicNumber) or beta != 1 or start.dtype != a.dtype:
         return _in_aten(ctx)
     return _product(ctx, a, b, alpha, start)
 
 
-def _product(ctx: Translator, a: TensorValue, b: TensorValue, alpha: float, start: TensorValue | None) -> Any:
+def _product(ctx: ConversionContext, a: TensorValue, b: TensorValue, alpha: float, start: TensorValue | None) -> Any:
     name = {"float32": "sgemm_", "float64": "dgemm_"}.get(a.dtype)
     if name not in blas.symbols() or _is_nothing(a.shape[-1]):
         return _in_aten(ctx)
@@ -89,7 +91,7 @@ def _product(ctx: Translator, a: TensorValue, b: TensorValue, alpha: float, star
     return ctx.compute(compute, [held, root, *([] if start is None else [start])])
 
 
-def _turned(ctx: Translator, right: Operand) -> Operand:
+def _turned(ctx: ConversionContext, right: Operand) -> Operand:
     """The right-hand side of a product, a transposed one row-major where enough products of few rows read it.
 
     The BLAS takes up to twice as long for few rows by a transposed matrix, and generated code takes none.
@@ -103,7 +105,7 @@ def _turned(ctx: Translator, right: Operand) -> Operand:
     return ctx.once(layout.permute, root, (1, 0)), Matrix(by.rows, by.columns, False, by.columns)
 
 
-def _is_generated(ctx: Translator, left: Operand, right: Operand) -> bool:
+def _is_generated(ctx: ConversionContext, left: Operand, right: Operand) -> bool:
     """Whether generated code does a product better than the BLAS, as far as this machine was measured."""
     (held, matrix), (root, by) = left, right
     if not isinstance(matrix.rows, int | tirx.IntImm) or int(matrix.rows) not in ctx.options.generated_rows:
@@ -124,7 +126,7 @@ def _right(node: torch.fx.Node) -> Any:
 
 
 @register(aten.bmm.default, kind=Kind.LIBRARY)
-def convert_bmm(ctx: Translator, a: TensorValue, b: TensorValue) -> Any:
+def convert_bmm(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> Any:
     name = {"float32": "cblas_sgemm_batch", "float64": "cblas_dgemm_batch"}.get(a.dtype)
     count = a.shape[0]
     if name not in blas.symbols() or _is_nothing(a.shape[-1]):

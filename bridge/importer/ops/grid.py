@@ -9,8 +9,8 @@ from tvm import te
 
 from ...kinds import ReasonKind
 from ..compute import grid as gr
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..types import accumulator, opmath
 from ..values import TensorValue
 
@@ -21,7 +21,7 @@ Taps = tuple[list[TensorValue], gr.Sampler]
 
 
 def _taps(
-    ctx: Translator, x: TensorValue, grid: TensorValue, interpolation: int, padding: int, align_corners: bool
+    ctx: ConversionContext, x: TensorValue, grid: TensorValue, interpolation: int, padding: int, align_corners: bool
 ) -> Taps:
     """The three tensors of `gr.tap_tensors` for each spatial dim, one after the other, and how to sample."""
     if any(isinstance(d, int) and d == 0 for d in x.shape):
@@ -40,7 +40,7 @@ def _grouped(tensors: Sequence[te.Tensor]) -> list[gr.Taps]:
 
 @register(aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
 def convert_grid_sampler(
-    ctx: Translator, x: TensorValue, grid: TensorValue, interpolation: int, padding: int, align_corners: bool
+    ctx: ConversionContext, x: TensorValue, grid: TensorValue, interpolation: int, padding: int, align_corners: bool
 ) -> TensorValue:
     taps, how = _taps(ctx, x, grid, interpolation, padding, align_corners)
     return ctx.compute(lambda t, *rest: gr.sample(t, _grouped(rest), how), [x, *taps])
@@ -48,7 +48,7 @@ def convert_grid_sampler(
 
 @register(aten.grid_sampler_2d_backward.default, aten.grid_sampler_3d_backward.default)
 def convert_grid_sampler_backward(
-    ctx: Translator,
+    ctx: ConversionContext,
     grad: TensorValue,
     x: TensorValue,
     grid: TensorValue,

@@ -13,8 +13,8 @@ from ..compute import bags, checks, distance, layout
 from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..types import is_empty, opmath
 from ..values import SymbolicNumber, TensorValue
 from .view import wrap_dim
@@ -35,7 +35,7 @@ def last(old: Any, new: Any) -> Any:
     return new
 
 
-def checked_index(ctx: Translator, index: TensorValue, size: Any, wraps: bool = False) -> TensorValue:
+def checked_index(ctx: ConversionContext, index: TensorValue, size: Any, wraps: bool = False) -> TensorValue:
     """int64 indices into a dim of `size` elements: IndexError at run time where one is out of range.
 
     `wraps`: negative ones count from the end, as in index, index_put and put, and in no other op.
@@ -49,14 +49,19 @@ def _is_bool_mask(t: TensorValue) -> bool:
 
 @register(aten.embedding.default)
 def convert_embedding(
-    ctx: Translator, weight: TensorValue, indices: TensorValue, padding_idx: Any, scale_grad_by_freq: bool, sparse: bool
+    ctx: ConversionContext,
+    weight: TensorValue,
+    indices: TensorValue,
+    padding_idx: Any,
+    scale_grad_by_freq: bool,
+    sparse: bool,
 ) -> TensorValue:
     return ctx.compute(ix.take_rows, [weight, checked_index(ctx, indices, weight.shape[0])])
 
 
 @register(aten.embedding_dense_backward.default)
 def convert_embedding_backward(
-    ctx: Translator,
+    ctx: ConversionContext,
     grad: TensorValue,
     indices: TensorValue,
     num_weights: Any,
@@ -92,7 +97,7 @@ def convert_embedding_backward(
 
 @register(aten._embedding_bag_backward.default, kind=Kind.LIBRARY)
 def convert_embedding_bag_backward(
-    ctx: Translator,
+    ctx: ConversionContext,
     grad: TensorValue,
     indices: TensorValue,
     offsets: TensorValue,
@@ -125,7 +130,7 @@ def convert_embedding_bag_backward(
 
 @register(aten.embedding_renorm.default)
 def convert_embedding_renorm(
-    ctx: Translator, weight: TensorValue, indices: TensorValue, max_norm: float, norm_type: float
+    ctx: ConversionContext, weight: TensorValue, indices: TensorValue, max_norm: float, norm_type: float
 ) -> TensorValue:
     """The rows that `indices` name, scaled down to `max_norm` where their p-norm is larger."""
     if weight.ndim != 2 or any(isinstance(v, SymbolicNumber) for v in (max_norm, norm_type)):
@@ -157,21 +162,29 @@ def convert_embedding_renorm(
 
 
 @register(aten.index_select.default)
-def convert_index_select(ctx: Translator, x: TensorValue, dim: int, index: TensorValue) -> TensorValue:
+def convert_index_select(ctx: ConversionContext, x: TensorValue, dim: int, index: TensorValue) -> TensorValue:
     dim = wrap_dim(dim, x.ndim)
     size = x.shape[dim] if x.ndim else 1
     return ctx.compute(lambda t, i: ix.index_select(t, dim, i), [x, checked_index(ctx, index, size)])
 
 
 @register(aten.gather.default)
-def convert_gather(ctx: Translator, x: TensorValue, dim: int, index: TensorValue, sparse_grad: bool) -> TensorValue:
+def convert_gather(
+    ctx: ConversionContext, x: TensorValue, dim: int, index: TensorValue, sparse_grad: bool
+) -> TensorValue:
     dim = wrap_dim(dim, x.ndim)
     size = x.shape[dim] if x.ndim else 1
     return ctx.compute(lambda t, i: ix.gather(t, dim, i), [x, checked_index(ctx, index, size)])
 
 
 def _scatter(
-    ctx: Translator, x: TensorValue, dim: int, index: TensorValue, source: Any, update: Update, compute_dtype: str = ""
+    ctx: ConversionContext,
+    x: TensorValue,
+    dim: int,
+    index: TensorValue,
+    source: Any,
+    update: Update,
+    compute_dtype: str = "",
 ) -> TensorValue:
     """out[..., index[i], ...] = update(out[...], source[i]) for every i of `index`, in order."""
     dim = wrap_dim(dim, x.ndim)
@@ -201,13 +214,13 @@ def _scatter(
 
 
 @register(aten.scatter.src, aten.scatter.value)
-def convert_scatter(ctx: Translator, x: TensorValue, dim: int, index: TensorValue, source: Any) -> TensorValue:
+def convert_scatter(ctx: ConversionContext, x: TensorValue, dim: int, index: TensorValue, source: Any) -> TensorValue:
     return _scatter(ctx, x, dim, index, source, last)
 
 
 @register(aten.scatter_add.default)
 def convert_scatter_add(
-    ctx: Translator, x: TensorValue, dim: int, index: TensorValue, source: TensorValue
+    ctx: ConversionContext, x: TensorValue, dim: int, index: TensorValue, source: TensorValue
 ) -> TensorValue:
     return _scatter(ctx, x, dim, index, source, add, opmath(x.dtype))
 
@@ -223,7 +236,9 @@ def broadcast_shape(shapes: Sequence[Sequence[Any]]) -> list[Any]:
     return result
 
 
-def _index_tensors(ctx: Translator, x: TensorValue, indices: Sequence[TensorValue | None]) -> list[TensorValue | None]:
+def _index_tensors(
+    ctx: ConversionContext, x: TensorValue, indices: Sequence[TensorValue | None]
+) -> list[TensorValue | None]:
     given = [t for t in indices if t is not None]
     if not given or any(_is_bool_mask(t) for t in given):
         raise ctx.refuse(ReasonKind.DATA_DEPENDENT, "a bool mask as an index")
@@ -231,7 +246,7 @@ def _index_tensors(ctx: Translator, x: TensorValue, indices: Sequence[TensorValu
 
 
 @register(aten.index.Tensor)
-def convert_index(ctx: Translator, x: TensorValue, indices: Sequence[TensorValue | None]) -> TensorValue:
+def convert_index(ctx: ConversionContext, x: TensorValue, indices: Sequence[TensorValue | None]) -> TensorValue:
     checked = _index_tensors(ctx, x, indices)
     given = [t for t in checked if t is not None]
     broadcast = tuple(broadcast_shape([t.shape for t in given]))
@@ -247,7 +262,7 @@ def convert_index(ctx: Translator, x: TensorValue, indices: Sequence[TensorValue
 
 @register(aten.index_put.default, aten._unsafe_index_put.default)
 def convert_index_put(
-    ctx: Translator, x: TensorValue, indices: Sequence[TensorValue | None], values: TensorValue, accumulate: bool
+    ctx: ConversionContext, x: TensorValue, indices: Sequence[TensorValue | None], values: TensorValue, accumulate: bool
 ) -> TensorValue:
     masks = [t for t in indices if t is not None]
     if len(masks) == 1 and masks[0].dtype == "bool":
@@ -290,7 +305,7 @@ def convert_index_put(
 
 
 def _masked_put(
-    ctx: Translator, x: TensorValue, mask: TensorValue, first: int, values: TensorValue, accumulate: bool
+    ctx: ConversionContext, x: TensorValue, mask: TensorValue, first: int, values: TensorValue, accumulate: bool
 ) -> TensorValue:
     """`x[mask] = values` for values that are the same at every true element; others need to know how many there are.
 

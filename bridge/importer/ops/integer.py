@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ..compute import integer, program
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..values import TensorValue
 from .pointwise import emit, out_dtype
 
@@ -14,10 +14,10 @@ aten = torch.ops.aten
 
 
 @register(aten.gcd.default)
-def convert_gcd(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+def convert_gcd(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> TensorValue:
     return emit(ctx, integer.gcd, [a, b], out_dtype(ctx), kernel=program.elementwise)
 
 
 @register(aten.lcm.default)
-def convert_lcm(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+def convert_lcm(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> TensorValue:
     return emit(ctx, integer.lcm, [a, b], out_dtype(ctx), kernel=program.elementwise)

@@ -12,8 +12,8 @@ from ...kinds import ReasonKind
 from ..compute import layout
 from ..compute import pointwise as pw
 from ..compute.stack import stacked
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..types import DTYPES
 from ..values import TensorValue
 from .view import select_position, slice_start, wrap_dim
@@ -29,7 +29,7 @@ def _has_elements(t: TensorValue) -> bool:
 
 
 @register(aten.cat.default)
-def convert_cat(ctx: Translator, tensors: Sequence[TensorValue], dim: int) -> TensorValue:
+def convert_cat(ctx: ConversionContext, tensors: Sequence[TensorValue], dim: int) -> TensorValue:
     """Tensors without elements (also ATen's legacy 1-d empty one) are left out."""
     rank = len(ctx.fake.shape)
     dim = wrap_dim(dim, rank)
@@ -47,12 +47,12 @@ def convert_cat(ctx: Translator, tensors: Sequence[TensorValue], dim: int) -> Te
 
 
 @register(aten.flip.default)
-def convert_flip(ctx: Translator, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+def convert_flip(ctx: ConversionContext, x: TensorValue, dims: Sequence[int]) -> TensorValue:
     return ctx.compute(layout.flip, [x], [wrap_dim(d, x.ndim) for d in dims] if x.ndim else [])
 
 
 @register(aten.repeat.default)
-def convert_repeat(ctx: Translator, x: TensorValue, repeats: Sequence[Any]) -> TensorValue:
+def convert_repeat(ctx: ConversionContext, x: TensorValue, repeats: Sequence[Any]) -> TensorValue:
     shape = ctx.dims(ctx.fake.shape)
     lead = len(shape) - x.ndim
 
@@ -70,7 +70,7 @@ def convert_repeat(ctx: Translator, x: TensorValue, repeats: Sequence[Any]) -> T
 
 @register(aten.slice_scatter.default)
 def convert_slice_scatter(
-    ctx: Translator, x: TensorValue, source: TensorValue, dim: int, start: Any, end: Any, step: Any
+    ctx: ConversionContext, x: TensorValue, source: TensorValue, dim: int, start: Any, end: Any, step: Any
 ) -> TensorValue:
     dim = wrap_dim(dim, x.ndim)
     begin = slice_start(ctx, start, x.shape[dim])
@@ -98,7 +98,9 @@ def _is(value: Any, number: int) -> bool:
 
 
 @register(aten.select_scatter.default)
-def convert_select_scatter(ctx: Translator, x: TensorValue, source: TensorValue, dim: int, index: Any) -> TensorValue:
+def convert_select_scatter(
+    ctx: ConversionContext, x: TensorValue, source: TensorValue, dim: int, index: Any
+) -> TensorValue:
     dim = wrap_dim(dim, x.ndim)
     position = select_position(ctx, index, x.shape[dim])
 
@@ -116,7 +118,7 @@ def convert_select_scatter(ctx: Translator, x: TensorValue, source: TensorValue,
 
 @register(aten.diagonal_scatter.default)
 def convert_diagonal_scatter(
-    ctx: Translator, x: TensorValue, source: TensorValue, offset: int, dim1: int, dim2: int
+    ctx: ConversionContext, x: TensorValue, source: TensorValue, offset: int, dim1: int, dim2: int
 ) -> TensorValue:
     first, second = wrap_dim(dim1, x.ndim), wrap_dim(dim2, x.ndim)
     if not _has_elements(source):
@@ -135,7 +137,7 @@ def convert_diagonal_scatter(
 
 
 @register(aten.constant_pad_nd.default)
-def convert_constant_pad(ctx: Translator, x: TensorValue, pad: Sequence[Any], value: Any) -> TensorValue:
+def convert_constant_pad(ctx: ConversionContext, x: TensorValue, pad: Sequence[Any], value: Any) -> TensorValue:
     """`pad` starts from the last dim: (left, right) each; negative ones crop."""
     if not _has_elements(x):
         raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements")
@@ -158,7 +160,7 @@ def convert_constant_pad(ctx: Translator, x: TensorValue, pad: Sequence[Any], va
     return ctx.compute(compute, [x])
 
 
-def _triangle(ctx: Translator, x: TensorValue, diagonal: int, lower: bool) -> TensorValue:
+def _triangle(ctx: ConversionContext, x: TensorValue, diagonal: int, lower: bool) -> TensorValue:
     def compute(t: te.Tensor) -> te.Tensor:
         def element(*i: Any) -> Any:
             offset = i[-1] - i[-2]
@@ -171,10 +173,10 @@ def _triangle(ctx: Translator, x: TensorValue, diagonal: int, lower: bool) -> Te
 
 
 @register(aten.tril.default)
-def convert_tril(ctx: Translator, x: TensorValue, diagonal: int) -> TensorValue:
+def convert_tril(ctx: ConversionContext, x: TensorValue, diagonal: int) -> TensorValue:
     return _triangle(ctx, x, diagonal, lower=True)
 
 
 @register(aten.triu.default)
-def convert_triu(ctx: Translator, x: TensorValue, diagonal: int) -> TensorValue:
+def convert_triu(ctx: ConversionContext, x: TensorValue, diagonal: int) -> TensorValue:
     return _triangle(ctx, x, diagonal, lower=False)

@@ -10,8 +10,8 @@ from tvm import te
 
 from ...kinds import ReasonKind
 from ..compute import norm
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..types import DTYPES, accumulator, opmath
 from ..values import TensorValue
 
@@ -26,7 +26,7 @@ def _optional(tensors: Sequence[te.Tensor], given: Sequence[bool]) -> list[te.Te
 
 @register(aten._native_batch_norm_legit_no_training.default)
 def convert_batch_norm_no_training(
-    ctx: Translator,
+    ctx: ConversionContext,
     x: TensorValue,
     weight: TensorValue | None,
     bias: TensorValue | None,
@@ -50,7 +50,7 @@ def convert_batch_norm_no_training(
 
 @register(aten.native_group_norm.default)
 def convert_group_norm(
-    ctx: Translator,
+    ctx: ConversionContext,
     x: TensorValue,
     weight: TensorValue | None,
     bias: TensorValue | None,

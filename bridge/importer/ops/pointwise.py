@@ -15,9 +15,9 @@ from ..compute import checks, integer, intrinsic, program
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
 from ..compute.pointwise import Expr, number
+from ..context import ConversionContext
 from ..promotion import result_type
 from ..registry import overload, register
-from ..translate import Translator
 from ..types import DTYPES, is_float, opmath
 from ..values import SymbolicNumber, TensorValue
 
@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 def emit(
-    ctx: Translator,
+    ctx: ConversionContext,
     function: Callable[..., Expr],
     operands: Sequence[Any],
     compute_dtype: str = "",
@@ -67,7 +67,7 @@ def _with_numbers(
     return with_numbers
 
 
-def out_dtype(ctx: Translator) -> str:
+def out_dtype(ctx: ConversionContext) -> str:
     return DTYPES[ctx.fake.dtype]
 
 
@@ -75,7 +75,7 @@ def common_dtype(values: Sequence[Any]) -> str:
     return DTYPES[result_type(values)]
 
 
-def scaled(ctx: Translator, function: Callable[[Expr, Expr], Expr], a: Any, b: Any, alpha: Any) -> TensorValue:
+def scaled(ctx: ConversionContext, function: Callable[[Expr, Expr], Expr], a: Any, b: Any, alpha: Any) -> TensorValue:
     dtype = opmath(out_dtype(ctx))
     if isinstance(alpha, SymbolicNumber) or alpha != 1:
         return emit(
@@ -93,32 +93,32 @@ def _mul(x: Expr, y: Expr) -> Expr:
 
 
 @register(aten.add.Tensor, aten.add.Scalar)
-def convert_add(ctx: Translator, a: Any, b: Any, alpha: Any) -> TensorValue:
+def convert_add(ctx: ConversionContext, a: Any, b: Any, alpha: Any) -> TensorValue:
     return scaled(ctx, _add, a, b, alpha)
 
 
 @register(aten.sub.Tensor, aten.sub.Scalar)
-def convert_sub(ctx: Translator, a: Any, b: Any, alpha: Any) -> TensorValue:
+def convert_sub(ctx: ConversionContext, a: Any, b: Any, alpha: Any) -> TensorValue:
     return scaled(ctx, lambda x, y: x - y, a, b, alpha)
 
 
 @register(aten.rsub.Tensor, aten.rsub.Scalar)
-def convert_rsub(ctx: Translator, a: Any, b: Any, alpha: Any) -> TensorValue:
+def convert_rsub(ctx: ConversionContext, a: Any, b: Any, alpha: Any) -> TensorValue:
     dtype = opmath(out_dtype(ctx))
     return emit(ctx, lambda x, y, k: y - x * k, [a, b, alpha], dtype)
 
 
 @register(aten.mul.Tensor, aten.mul.Scalar)
-def convert_mul(ctx: Translator, a: Any, b: Any) -> TensorValue:
+def convert_mul(ctx: ConversionContext, a: Any, b: Any) -> TensorValue:
     return emit(ctx, _mul, [a, b], opmath(out_dtype(ctx)))
 
 
 @register(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
-def convert_div(ctx: Translator, a: Any, b: Any) -> TensorValue:
+def convert_div(ctx: ConversionContext, a: Any, b: Any) -> TensorValue:
     return emit(ctx, pw.true_div, [a, b], opmath(out_dtype(ctx)))
 
 
-def nonzero_divisor(ctx: Translator, b: Any, dtype: str) -> Any:
+def nonzero_divisor(ctx: ConversionContext, b: Any, dtype: str) -> Any:
     """The divisor of an integer division, checked: a zero raises as in ATen instead of killing the process."""
     if isinstance(b, TensorValue):
         divisor = b if b.dtype == dtype else ctx.compute(rd.cast_all, [b], dtype)  # 256 as a uint8 is zero
@@ -131,7 +131,7 @@ def nonzero_divisor(ctx: Translator, b: Any, dtype: str) -> Any:
 
 
 @register(aten.div.Tensor_mode, aten.div.Scalar_mode)
-def convert_div_mode(ctx: Translator, a: Any, b: Any, rounding_mode: str | None) -> TensorValue:
+def convert_div_mode(ctx: ConversionContext, a: Any, b: Any, rounding_mode: str | None) -> TensorValue:
     if rounding_mode is None:
         return convert_div(ctx, a, b)
     dtype = opmath(out_dtype(ctx))
@@ -143,18 +143,18 @@ def convert_div_mode(ctx: Translator, a: Any, b: Any, rounding_mode: str | None)
 
 
 @register(aten.floor_divide.default)
-def convert_floor_divide(ctx: Translator, a: Any, b: Any) -> TensorValue:
+def convert_floor_divide(ctx: ConversionContext, a: Any, b: Any) -> TensorValue:
     return convert_div_mode(ctx, a, b, "floor")
 
 
 @register(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
-def convert_remainder(ctx: Translator, a: Any, b: Any) -> TensorValue:
+def convert_remainder(ctx: ConversionContext, a: Any, b: Any) -> TensorValue:
     dtype = opmath(out_dtype(ctx))
     return emit(ctx, pw.remainder, [a, b if is_float(dtype) else nonzero_divisor(ctx, b, dtype)], dtype)
 
 
 @register(aten.fmod.Tensor, aten.fmod.Scalar)
-def convert_fmod(ctx: Translator, a: Any, b: Any) -> TensorValue:
+def convert_fmod(ctx: ConversionContext, a: Any, b: Any) -> TensorValue:
     dtype = opmath(out_dtype(ctx))
     return emit(ctx, pw.fmod, [a, b if is_float(dtype) else nonzero_divisor(ctx, b, dtype)], dtype)
 
@@ -203,14 +203,16 @@ _UNARY: dict[str, Callable[[Expr], Expr]] = {
 
 for _name, _function in _UNARY.items():
 
-    def _convert_unary(ctx: Translator, x: TensorValue, _function: Callable[[Expr], Expr] = _function) -> TensorValue:
+    def _convert_unary(
+        ctx: ConversionContext, x: TensorValue, _function: Callable[[Expr], Expr] = _function
+    ) -> TensorValue:
         return emit(ctx, _function, [x], opmath(out_dtype(ctx)))
 
     register(overload(f"aten.{_name}.default"))(_convert_unary)
 
 
 @register(aten.gelu.default)
-def convert_gelu(ctx: Translator, x: TensorValue, approximate: str) -> TensorValue:
+def convert_gelu(ctx: ConversionContext, x: TensorValue, approximate: str) -> TensorValue:
     def exact(v: Expr) -> Expr:
         dtype = pw.dtype_of(v)
         return v * number(0.5, dtype) * (number(1, dtype) + tirx.erf(v * number(math.sqrt(0.5), dtype)))
@@ -224,14 +226,14 @@ def convert_gelu(ctx: Translator, x: TensorValue, approximate: str) -> TensorVal
 
 
 @register(aten.leaky_relu.default)
-def convert_leaky_relu(ctx: Translator, x: TensorValue, slope: Any) -> TensorValue:
+def convert_leaky_relu(ctx: ConversionContext, x: TensorValue, slope: Any) -> TensorValue:
     return emit(
         ctx, lambda v, k: tirx.Select(v > number(0, pw.dtype_of(v)), v, v * k), [x, slope], opmath(out_dtype(ctx))
     )
 
 
 @register(aten.elu.default)
-def convert_elu(ctx: Translator, x: TensorValue, alpha: Any, scale: Any, input_scale: Any) -> TensorValue:
+def convert_elu(ctx: ConversionContext, x: TensorValue, alpha: Any, scale: Any, input_scale: Any) -> TensorValue:
     def elu(v: Expr, a: Expr, s: Expr, k: Expr) -> Expr:
         zero = number(0, pw.dtype_of(v))
         return tirx.Select(v > zero, v * s, intrinsic.call("expm1", v * k) * (a * s))
@@ -252,7 +254,7 @@ def _clamp(v: Expr, low: Expr | None, high: Expr | None) -> Expr:
 
 
 @register(aten.clamp.default, aten.clamp.Tensor)
-def convert_clamp(ctx: Translator, x: TensorValue, low: Any, high: Any) -> TensorValue:
+def convert_clamp(ctx: ConversionContext, x: TensorValue, low: Any, high: Any) -> TensorValue:
     dtype = opmath(out_dtype(ctx))
     if low is not None and high is not None:
         return emit(ctx, _clamp, [x, low, high], dtype)
@@ -262,17 +264,17 @@ def convert_clamp(ctx: Translator, x: TensorValue, low: Any, high: Any) -> Tenso
 
 
 @register(aten.clamp_min.default, aten.clamp_min.Tensor)
-def convert_clamp_min(ctx: Translator, x: TensorValue, low: Any) -> TensorValue:
+def convert_clamp_min(ctx: ConversionContext, x: TensorValue, low: Any) -> TensorValue:
     return convert_clamp(ctx, x, low, None)
 
 
 @register(aten.clamp_max.default, aten.clamp_max.Tensor)
-def convert_clamp_max(ctx: Translator, x: TensorValue, high: Any) -> TensorValue:
+def convert_clamp_max(ctx: ConversionContext, x: TensorValue, high: Any) -> TensorValue:
     return convert_clamp(ctx, x, None, high)
 
 
 @register(aten.hardtanh.default)
-def convert_hardtanh(ctx: Translator, x: TensorValue, low: Any, high: Any) -> TensorValue:
+def convert_hardtanh(ctx: ConversionContext, x: TensorValue, low: Any, high: Any) -> TensorValue:
     return convert_clamp(ctx, x, low, high)
 
 
@@ -280,27 +282,27 @@ def convert_hardtanh(ctx: Translator, x: TensorValue, low: Any, high: Any) -> Te
 
 
 @register(aten.maximum.default)
-def convert_maximum(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+def convert_maximum(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> TensorValue:
     return emit(ctx, pw.maximum, [a, b], opmath(out_dtype(ctx)))
 
 
 @register(aten.minimum.default)
-def convert_minimum(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+def convert_minimum(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> TensorValue:
     return emit(ctx, pw.minimum, [a, b], opmath(out_dtype(ctx)))
 
 
 @register(aten.atan2.default)
-def convert_atan2(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+def convert_atan2(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> TensorValue:
     return emit(ctx, pw.libm("atan2"), [a, b], opmath(out_dtype(ctx)))
 
 
 @register(aten.copysign.Tensor, aten.copysign.Scalar)
-def convert_copysign(ctx: Translator, a: TensorValue, b: Any) -> TensorValue:
+def convert_copysign(ctx: ConversionContext, a: TensorValue, b: Any) -> TensorValue:
     return emit(ctx, tirx.copysign, [a, b], opmath(out_dtype(ctx)))
 
 
 @register(aten.hypot.default)
-def convert_hypot(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+def convert_hypot(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> TensorValue:
     return emit(ctx, pw.libm("hypot"), [a, b], opmath(out_dtype(ctx)))
 
 
@@ -318,7 +320,7 @@ def _int_power(base: Expr, exponent: int) -> Expr:
 
 
 @register(aten.pow.Tensor_Scalar)
-def convert_pow_scalar(ctx: Translator, x: TensorValue, exponent: Any) -> TensorValue:
+def convert_pow_scalar(ctx: ConversionContext, x: TensorValue, exponent: Any) -> TensorValue:
     dtype = opmath(out_dtype(ctx))
     if not is_float(dtype):
         if isinstance(exponent, SymbolicNumber) or exponent < 0 or dtype == "bool":
@@ -340,7 +342,7 @@ def convert_pow_scalar(ctx: Translator, x: TensorValue, exponent: Any) -> Tensor
 
 
 @register(aten.pow.Scalar, aten.pow.Tensor_Tensor)
-def convert_pow(ctx: Translator, base: Any, exponent: TensorValue) -> TensorValue:
+def convert_pow(ctx: ConversionContext, base: Any, exponent: TensorValue) -> TensorValue:
     dtype = opmath(out_dtype(ctx))
     if not is_float(dtype):
         return emit(ctx, integer.power, [base, exponent], dtype, kernel=program.elementwise)
@@ -349,7 +351,7 @@ def convert_pow(ctx: Translator, base: Any, exponent: TensorValue) -> TensorValu
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
-    def _convert_compare(ctx: Translator, a: Any, b: Any, _name: str = _name) -> TensorValue:
+    def _convert_compare(ctx: ConversionContext, a: Any, b: Any, _name: str = _name) -> TensorValue:
         dtype = common_dtype([a, b])
         # TVM has no order on bool.
         compute_dtype = "int8" if dtype == "bool" else opmath(dtype)
@@ -376,14 +378,14 @@ _BITWISE: dict[str, Callable[[Expr, Expr], Expr]] = {
 for _name, _logical in _LOGICAL.items():
 
     def _convert_logical(
-        ctx: Translator, a: Any, b: Any, _logical: Callable[[Expr, Expr], Expr] = _logical
+        ctx: ConversionContext, a: Any, b: Any, _logical: Callable[[Expr, Expr], Expr] = _logical
     ) -> TensorValue:
         return emit(ctx, _logical, [a, b])
 
     register(overload(f"aten.logical_{_name}.default"))(_convert_logical)
 
     def _convert_bitwise(
-        ctx: Translator, a: Any, b: Any, _name: str = _name, _logical: Callable[[Expr, Expr], Expr] = _logical
+        ctx: ConversionContext, a: Any, b: Any, _name: str = _name, _logical: Callable[[Expr, Expr], Expr] = _logical
     ) -> TensorValue:
         dtype = out_dtype(ctx)
         return emit(ctx, _logical if dtype == "bool" else _BITWISE[_name], [a, b], dtype)
@@ -398,22 +400,22 @@ for _name, _logical in _LOGICAL.items():
 
 
 @register(aten.logical_not.default)
-def convert_logical_not(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_logical_not(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return emit(ctx, lambda v: tirx.Not(_truth(v)), [x])
 
 
 @register(aten.bitwise_not.default)
-def convert_bitwise_not(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_bitwise_not(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return emit(ctx, tirx.Not if x.dtype == "bool" else tirx.bitwise_not, [x])
 
 
 @register(aten.isnan.default)
-def convert_isnan(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_isnan(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return emit(ctx, pw.isnan, [x], opmath(x.dtype))
 
 
 @register(aten.isinf.default)
-def convert_isinf(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_isinf(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return emit(ctx, pw.isinf, [x], opmath(x.dtype))
 
 
@@ -421,24 +423,24 @@ def convert_isinf(ctx: Translator, x: TensorValue) -> TensorValue:
 
 
 @register(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
-def convert_where(ctx: Translator, condition: TensorValue, a: Any, b: Any) -> TensorValue:
+def convert_where(ctx: ConversionContext, condition: TensorValue, a: Any, b: Any) -> TensorValue:
     dtype = out_dtype(ctx)
     return emit(ctx, lambda c, x, y: tirx.Select(_truth(c), pw.cast(x, dtype), pw.cast(y, dtype)), [condition, a, b])
 
 
 @register(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-def convert_masked_fill(ctx: Translator, x: TensorValue, mask: TensorValue, value: Any) -> TensorValue:
+def convert_masked_fill(ctx: ConversionContext, x: TensorValue, mask: TensorValue, value: Any) -> TensorValue:
     dtype = out_dtype(ctx)
     return emit(ctx, lambda v, m, k: tirx.Select(_truth(m), pw.cast(k, dtype), v), [x, mask, value])
 
 
 @register(aten.addcmul.default)
-def convert_addcmul(ctx: Translator, x: TensorValue, a: TensorValue, b: TensorValue, value: Any) -> TensorValue:
+def convert_addcmul(ctx: ConversionContext, x: TensorValue, a: TensorValue, b: TensorValue, value: Any) -> TensorValue:
     return emit(ctx, lambda v, p, q, k: v + k * p * q, [x, a, b, value], opmath(out_dtype(ctx)))
 
 
 @register(aten.addcdiv.default)
-def convert_addcdiv(ctx: Translator, x: TensorValue, a: TensorValue, b: TensorValue, value: Any) -> TensorValue:
+def convert_addcdiv(ctx: ConversionContext, x: TensorValue, a: TensorValue, b: TensorValue, value: Any) -> TensorValue:
     return emit(ctx, lambda v, p, q, k: v + k * (p / q), [x, a, b, value], opmath(out_dtype(ctx)))
 
 
@@ -450,14 +452,14 @@ def _lerp(a: Expr, b: Expr, w: Expr) -> Expr:
 
 
 @register(aten.lerp.Scalar, aten.lerp.Tensor)
-def convert_lerp(ctx: Translator, a: TensorValue, b: TensorValue, weight: Any) -> TensorValue:
+def convert_lerp(ctx: ConversionContext, a: TensorValue, b: TensorValue, weight: Any) -> TensorValue:
     return emit(ctx, _lerp, [a, b, weight], opmath(out_dtype(ctx)))
 
 
 if (_fma := overload("prims.fma.default")) is not None:
 
     @register(_fma)
-    def convert_fma(ctx: Translator, a: TensorValue, b: TensorValue, c: TensorValue) -> TensorValue:
+    def convert_fma(ctx: ConversionContext, a: TensorValue, b: TensorValue, c: TensorValue) -> TensorValue:
         return emit(ctx, lambda x, y, z: x * y + z, [a, b, c], opmath(out_dtype(ctx)))
 
 
@@ -466,7 +468,7 @@ if (_fma := overload("prims.fma.default")) is not None:
 
 @register(aten._to_copy.default)
 def convert_to_copy(
-    ctx: Translator,
+    ctx: ConversionContext,
     x: TensorValue,
     dtype: torch.dtype | None,
     layout: torch.layout | None,
@@ -479,25 +481,25 @@ def convert_to_copy(
 
 
 @register(overload("prims.convert_element_type.default"))
-def convert_element_type(ctx: Translator, x: TensorValue, dtype: torch.dtype) -> TensorValue:
+def convert_element_type(ctx: ConversionContext, x: TensorValue, dtype: torch.dtype) -> TensorValue:
     return emit(ctx, lambda v: v, [x])
 
 
 @register(aten.lift_fresh_copy.default)
-def convert_lift_fresh_copy(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_lift_fresh_copy(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return emit(ctx, lambda v: v, [x])
 
 
 @register(aten.clone.default)
-def convert_clone(ctx: Translator, x: TensorValue, memory_format: torch.memory_format | None) -> TensorValue:
+def convert_clone(ctx: ConversionContext, x: TensorValue, memory_format: torch.memory_format | None) -> TensorValue:
     return emit(ctx, lambda v: v, [x])
 
 
 @register(aten.contiguous.default)
-def convert_contiguous(ctx: Translator, x: TensorValue, memory_format: torch.memory_format) -> TensorValue:
+def convert_contiguous(ctx: ConversionContext, x: TensorValue, memory_format: torch.memory_format) -> TensorValue:
     return emit(ctx, lambda v: v, [x])
 
 
 @register(aten.copy.default)
-def convert_copy(ctx: Translator, x: TensorValue, source: TensorValue, non_blocking: bool) -> TensorValue:
+def convert_copy(ctx: ConversionContext, x: TensorValue, source: TensorValue, non_blocking: bool) -> TensorValue:
     return emit(ctx, lambda v: v, [source])

@@ -14,8 +14,8 @@ from ..compute import layout, max_pool, pool
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
 from ..compute.window import Axis
+from ..context import ConversionContext
 from ..registry import overload, register
-from ..translate import Translator
 from ..types import is_empty, opmath
 from ..values import TensorValue
 from .index import add, checked_index
@@ -23,7 +23,7 @@ from .index import add, checked_index
 aten = torch.ops.aten
 
 
-def each_dim(ctx: Translator, values: Sequence[Any] | int, rank: int) -> list[int]:
+def each_dim(ctx: ConversionContext, values: Sequence[Any] | int, rank: int) -> list[int]:
     """One int a spatial dim: a single one stands for all."""
     given: list[Any] = list(values) if isinstance(values, list | tuple) else [values]
     given = given * rank if len(given) == 1 else given
@@ -33,7 +33,7 @@ def each_dim(ctx: Translator, values: Sequence[Any] | int, rank: int) -> list[in
 
 
 def _sliding(
-    ctx: Translator,
+    ctx: ConversionContext,
     shape: Sequence[Any],
     counts: Sequence[Any],
     rank: int,
@@ -48,12 +48,12 @@ def _sliding(
     return [pool.sliding(s, c, *a) for s, c, *a in zip(shape[-rank:], counts[-rank:], *arguments, strict=True)]
 
 
-def _shape(ctx: Translator, output: int | None = None) -> tuple[Any, ...]:
+def _shape(ctx: ConversionContext, output: int | None = None) -> tuple[Any, ...]:
     return ctx.dims((ctx.fake if output is None else ctx.fake[output]).shape)
 
 
 def _widened(
-    ctx: Translator, x: TensorValue, largest: Callable[[TensorValue], tuple[TensorValue, ...]]
+    ctx: ConversionContext, x: TensorValue, largest: Callable[[TensorValue], tuple[TensorValue, ...]]
 ) -> tuple[TensorValue, ...]:
     """`largest(x)`, halves in float32.
 
@@ -66,12 +66,12 @@ def _widened(
     return ctx.compute(rd.cast_all, [value], x.dtype), where
 
 
-def _largest(ctx: Translator, x: TensorValue, windows: Sequence[pool.Window]) -> tuple[TensorValue, ...]:
+def _largest(ctx: ConversionContext, x: TensorValue, windows: Sequence[pool.Window]) -> tuple[TensorValue, ...]:
     return _widened(ctx, x, lambda wide: ctx.compute_many(pool.max_pool, [wide], windows))
 
 
 def _along_rows(
-    ctx: Translator,
+    ctx: ConversionContext,
     sizes: Sequence[Any],
     counts: Sequence[Any],
     rank: int,
@@ -91,7 +91,7 @@ def _along_rows(
 
 def _max_pool(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
     def convert(
-        ctx: Translator, x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+        ctx: ConversionContext, x: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
     ) -> tuple[TensorValue, ...]:
         axes = _along_rows(ctx, x.shape, _shape(ctx, 0), rank, kernel, stride, padding, dilation)
         if axes is not None:
@@ -104,7 +104,7 @@ def _max_pool(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
 
 def _max_pool_backward(rank: int) -> Callable[..., TensorValue]:
     def convert(
-        ctx: Translator,
+        ctx: ConversionContext,
         grad: TensorValue,
         x: TensorValue,
         kernel: Any,
@@ -134,7 +134,7 @@ register(aten.max_pool3d_with_indices_backward.default)(_max_pool_backward(3))
 
 def _average_pool(rank: int) -> Callable[..., TensorValue]:
     def convert(
-        ctx: Translator,
+        ctx: ConversionContext,
         x: TensorValue,
         kernel: Any,
         stride: Any,
@@ -155,7 +155,7 @@ def _average_pool(rank: int) -> Callable[..., TensorValue]:
 
 def _average_pool_backward(rank: int) -> Callable[..., TensorValue]:
     def convert(
-        ctx: Translator,
+        ctx: ConversionContext,
         grad: TensorValue,
         x: TensorValue,
         kernel: Any,
@@ -183,7 +183,7 @@ def _adaptive(shape: Sequence[Any], counts: Sequence[Any], rank: int) -> list[po
 
 
 def _adaptive_average(rank: int) -> Callable[..., TensorValue]:
-    def convert(ctx: Translator, x: TensorValue, output_size: Sequence[Any]) -> TensorValue:
+    def convert(ctx: ConversionContext, x: TensorValue, output_size: Sequence[Any]) -> TensorValue:
         windows = _adaptive(x.shape, _shape(ctx), rank)
         return ctx.compute(pool.average_pool, [x], windows, False, None, opmath(x.dtype), x.dtype)
 
@@ -191,7 +191,7 @@ def _adaptive_average(rank: int) -> Callable[..., TensorValue]:
 
 
 def _adaptive_average_backward(rank: int) -> Callable[..., TensorValue]:
-    def convert(ctx: Translator, grad: TensorValue, x: TensorValue) -> TensorValue:
+    def convert(ctx: ConversionContext, grad: TensorValue, x: TensorValue) -> TensorValue:
         windows = _adaptive(x.shape, grad.shape, rank)
         arguments = _shape(ctx), windows, False, None, opmath(grad.dtype), grad.dtype
         return ctx.compute(pool.average_pool_backward, [grad], *arguments)
@@ -207,7 +207,7 @@ register(aten._adaptive_avg_pool3d_backward.default)(_adaptive_average_backward(
 
 
 def _adaptive_max(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
-    def convert(ctx: Translator, x: TensorValue, output_size: Sequence[Any]) -> tuple[TensorValue, ...]:
+    def convert(ctx: ConversionContext, x: TensorValue, output_size: Sequence[Any]) -> tuple[TensorValue, ...]:
         windows = _adaptive(x.shape, _shape(ctx, 0), rank)
         return _largest(ctx, x, windows)
 
@@ -215,7 +215,7 @@ def _adaptive_max(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
 
 
 def _adaptive_max_backward(rank: int) -> Callable[..., TensorValue]:
-    def convert(ctx: Translator, grad: TensorValue, x: TensorValue, indices: TensorValue) -> TensorValue:
+    def convert(ctx: ConversionContext, grad: TensorValue, x: TensorValue, indices: TensorValue) -> TensorValue:
         windows = _adaptive(x.shape, grad.shape, rank)
         arguments = _shape(ctx), windows, opmath(grad.dtype), grad.dtype
         return ctx.compute(pool.max_pool_backward, [grad, indices], *arguments)
@@ -233,7 +233,7 @@ def _fractional(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
     coordinates = [1, 0] if rank == 2 else [0, 1, 2]
 
     def convert(
-        ctx: Translator, x: TensorValue, kernel: Sequence[int], output_size: Sequence[int], samples: TensorValue
+        ctx: ConversionContext, x: TensorValue, kernel: Sequence[int], output_size: Sequence[int], samples: TensorValue
     ) -> tuple[TensorValue, ...]:
         if is_empty(x.shape):
             raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements")
@@ -251,7 +251,7 @@ def _fractional(rank: int) -> Callable[..., tuple[TensorValue, ...]]:
 
 def _fractional_backward(rank: int) -> Callable[..., TensorValue]:
     def convert(
-        ctx: Translator,
+        ctx: ConversionContext,
         grad: TensorValue,
         x: TensorValue,
         kernel: Sequence[int],

@@ -18,8 +18,8 @@ import torch
 from ... import rng
 from ...kinds import Kind
 from ..compute import mersenne
+from ..context import ConversionContext
 from ..registry import overload, register, register_library, registered
-from ..translate import Translator
 from ..types import DTYPES, dense_order
 from ..values import TensorValue
 
@@ -46,7 +46,7 @@ for _name, _function in _IN_PLACE.items():
     if (_op := overload(f"aten.{_name}")) is None:
         continue
 
-    def _convert(ctx: Translator, x: TensorValue, *args: Any, _function: Callable[..., Any] = _function) -> Any:
+    def _convert(ctx: ConversionContext, x: TensorValue, *args: Any, _function: Callable[..., Any] = _function) -> Any:
         fake = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]  # a tensor node
         size, stride = list(fake.shape), list(fake.stride())
         generator = args[-1] if args else None
@@ -70,7 +70,7 @@ def _is_ours(fake: torch.Tensor, p: Any, generator: Any) -> bool:
     return is_plain and dense_order(fake) == tuple(range(fake.dim())) and _draws_by_the_twister()
 
 
-def _bernoulli(ctx: Translator, size: list[int], p: float, dtype: torch.dtype) -> TensorValue:
+def _bernoulli(ctx: ConversionContext, size: list[int], p: float, dtype: torch.dtype) -> TensorValue:
     state = ctx.sites.generator_state()
     mask, after = ctx.compute_many(mersenne.bernoulli, [state], ctx.dims(size), p, DTYPES[dtype])
     ctx.sites.drew_until(after)

@@ -13,8 +13,8 @@ from ...kinds import ReasonKind
 from ..compute import layout, norm
 from ..compute import reduce as rd
 from ..compute.pointwise import cast
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..types import DTYPES, accumulator, opmath
 from ..values import TensorValue
 from .creation import filled
@@ -28,7 +28,7 @@ def reduces_nothing(x: TensorValue, dims: Sequence[int]) -> bool:
     return any(isinstance(x.shape[d], int) and x.shape[d] == 0 for d in dims)
 
 
-def _sum(ctx: Translator, x: TensorValue, dims: Sequence[int] | None, keepdim: bool) -> TensorValue:
+def _sum(ctx: ConversionContext, x: TensorValue, dims: Sequence[int] | None, keepdim: bool) -> TensorValue:
     axes = rd.normalize_dims(dims, x.ndim)
     if reduces_nothing(x, axes):
         return filled(ctx, 0)
@@ -39,18 +39,18 @@ def _sum(ctx: Translator, x: TensorValue, dims: Sequence[int] | None, keepdim: b
 
 
 @register(aten.sum.default)
-def convert_sum(ctx: Translator, x: TensorValue, dtype: torch.dtype | None) -> TensorValue:
+def convert_sum(ctx: ConversionContext, x: TensorValue, dtype: torch.dtype | None) -> TensorValue:
     return _sum(ctx, x, None, False)
 
 
 @register(aten.sum.dim_IntList)
 def convert_sum_dims(
-    ctx: Translator, x: TensorValue, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None
+    ctx: ConversionContext, x: TensorValue, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None
 ) -> TensorValue:
     return _sum(ctx, x, dim, keepdim)
 
 
-def _mean(ctx: Translator, x: TensorValue, dims: Sequence[int] | None, keepdim: bool) -> TensorValue:
+def _mean(ctx: ConversionContext, x: TensorValue, dims: Sequence[int] | None, keepdim: bool) -> TensorValue:
     axes = rd.normalize_dims(dims, x.ndim)
     if reduces_nothing(x, axes):
         return filled(ctx, math.nan)
@@ -59,18 +59,18 @@ def _mean(ctx: Translator, x: TensorValue, dims: Sequence[int] | None, keepdim: 
 
 
 @register(aten.mean.default)
-def convert_mean(ctx: Translator, x: TensorValue, dtype: torch.dtype | None) -> TensorValue:
+def convert_mean(ctx: ConversionContext, x: TensorValue, dtype: torch.dtype | None) -> TensorValue:
     return _mean(ctx, x, None, False)
 
 
 @register(aten.mean.dim)
 def convert_mean_dims(
-    ctx: Translator, x: TensorValue, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None
+    ctx: ConversionContext, x: TensorValue, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None
 ) -> TensorValue:
     return _mean(ctx, x, dim, keepdim)
 
 
-def _product(ctx: Translator, x: TensorValue, axes: Sequence[int], keepdim: bool) -> TensorValue:
+def _product(ctx: ConversionContext, x: TensorValue, axes: Sequence[int], keepdim: bool) -> TensorValue:
     if reduces_nothing(x, axes):
         return filled(ctx, 1)
     dtype = out_dtype(ctx)
@@ -78,38 +78,40 @@ def _product(ctx: Translator, x: TensorValue, axes: Sequence[int], keepdim: bool
 
 
 @register(aten.prod.default)
-def convert_prod(ctx: Translator, x: TensorValue, dtype: torch.dtype | None) -> TensorValue:
+def convert_prod(ctx: ConversionContext, x: TensorValue, dtype: torch.dtype | None) -> TensorValue:
     return _product(ctx, x, list(range(x.ndim)), False)
 
 
 @register(aten.prod.dim_int)
 def convert_prod_dim(
-    ctx: Translator, x: TensorValue, dim: int, keepdim: bool, dtype: torch.dtype | None
+    ctx: ConversionContext, x: TensorValue, dim: int, keepdim: bool, dtype: torch.dtype | None
 ) -> TensorValue:
     return _product(ctx, x, rd.normalize_dims([dim], x.ndim), keepdim)
 
 
 @register(aten.amax.default)
-def convert_amax(ctx: Translator, x: TensorValue, dim: Sequence[int], keepdim: bool) -> TensorValue:
+def convert_amax(ctx: ConversionContext, x: TensorValue, dim: Sequence[int], keepdim: bool) -> TensorValue:
     return ctx.compute(rd.amax, [x], rd.normalize_dims(dim, x.ndim), keepdim)
 
 
 @register(aten.amin.default)
-def convert_amin(ctx: Translator, x: TensorValue, dim: Sequence[int], keepdim: bool) -> TensorValue:
+def convert_amin(ctx: ConversionContext, x: TensorValue, dim: Sequence[int], keepdim: bool) -> TensorValue:
     return ctx.compute(rd.amin, [x], rd.normalize_dims(dim, x.ndim), keepdim)
 
 
 @register(aten.max.default)
-def convert_max(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_max(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return ctx.compute(rd.amax, [x], list(range(x.ndim)), False)
 
 
 @register(aten.min.default)
-def convert_min(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_min(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return ctx.compute(rd.amin, [x], list(range(x.ndim)), False)
 
 
-def _truth(ctx: Translator, x: TensorValue, dims: Sequence[int] | None, keepdim: bool, every: bool) -> TensorValue:
+def _truth(
+    ctx: ConversionContext, x: TensorValue, dims: Sequence[int] | None, keepdim: bool, every: bool
+) -> TensorValue:
     axes = rd.normalize_dims(dims, x.ndim)
     if reduces_nothing(x, axes):
         return filled(ctx, every)
@@ -122,36 +124,38 @@ def _truth(ctx: Translator, x: TensorValue, dims: Sequence[int] | None, keepdim:
 
 
 @register(aten.any.default)
-def convert_any(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_any(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return _truth(ctx, x, None, False, every=False)
 
 
 @register(aten.any.dim)
-def convert_any_dim(ctx: Translator, x: TensorValue, dim: int, keepdim: bool) -> TensorValue:
+def convert_any_dim(ctx: ConversionContext, x: TensorValue, dim: int, keepdim: bool) -> TensorValue:
     return _truth(ctx, x, [dim], keepdim, every=False)
 
 
 @register(aten.any.dims)
-def convert_any_dims(ctx: Translator, x: TensorValue, dim: Sequence[int] | None, keepdim: bool) -> TensorValue:
+def convert_any_dims(ctx: ConversionContext, x: TensorValue, dim: Sequence[int] | None, keepdim: bool) -> TensorValue:
     return _truth(ctx, x, dim, keepdim, every=False)
 
 
 @register(aten.all.default)
-def convert_all(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_all(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return _truth(ctx, x, None, False, every=True)
 
 
 @register(aten.all.dim)
-def convert_all_dim(ctx: Translator, x: TensorValue, dim: int, keepdim: bool) -> TensorValue:
+def convert_all_dim(ctx: ConversionContext, x: TensorValue, dim: int, keepdim: bool) -> TensorValue:
     return _truth(ctx, x, [dim], keepdim, every=True)
 
 
 @register(aten.all.dims)
-def convert_all_dims(ctx: Translator, x: TensorValue, dim: Sequence[int] | None, keepdim: bool) -> TensorValue:
+def convert_all_dims(ctx: ConversionContext, x: TensorValue, dim: Sequence[int] | None, keepdim: bool) -> TensorValue:
     return _truth(ctx, x, dim, keepdim, every=True)
 
 
-def _best(ctx: Translator, x: TensorValue, dim: int | None, keepdim: bool, largest: bool) -> tuple[TensorValue, ...]:
+def _best(
+    ctx: ConversionContext, x: TensorValue, dim: int | None, keepdim: bool, largest: bool
+) -> tuple[TensorValue, ...]:
     if x.dtype in ("float16", "bfloat16"):
         wide = ctx.compute(rd.cast_all, [x], "float32")
         value, index = ctx.compute_many(rd.best_with_index, [wide], dim, keepdim, largest)
@@ -164,27 +168,27 @@ def _one_dim(x: TensorValue, dim: int) -> int | None:
 
 
 @register(aten.max.dim)
-def convert_max_dim(ctx: Translator, x: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, ...]:
+def convert_max_dim(ctx: ConversionContext, x: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, ...]:
     return _best(ctx, x, _one_dim(x, dim), keepdim, largest=True)
 
 
 @register(aten.min.dim)
-def convert_min_dim(ctx: Translator, x: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, ...]:
+def convert_min_dim(ctx: ConversionContext, x: TensorValue, dim: int, keepdim: bool) -> tuple[TensorValue, ...]:
     return _best(ctx, x, _one_dim(x, dim), keepdim, largest=False)
 
 
 @register(aten.argmax.default)
-def convert_argmax(ctx: Translator, x: TensorValue, dim: int | None, keepdim: bool) -> TensorValue:
+def convert_argmax(ctx: ConversionContext, x: TensorValue, dim: int | None, keepdim: bool) -> TensorValue:
     return _best(ctx, x, None if dim is None else _one_dim(x, dim), keepdim, largest=True)[1]
 
 
 @register(aten.argmin.default)
-def convert_argmin(ctx: Translator, x: TensorValue, dim: int | None, keepdim: bool) -> TensorValue:
+def convert_argmin(ctx: ConversionContext, x: TensorValue, dim: int | None, keepdim: bool) -> TensorValue:
     return _best(ctx, x, None if dim is None else _one_dim(x, dim), keepdim, largest=False)[1]
 
 
 def _variance(
-    ctx: Translator, x: TensorValue, dims: Sequence[int] | None, correction: Any, keepdim: bool
+    ctx: ConversionContext, x: TensorValue, dims: Sequence[int] | None, correction: Any, keepdim: bool
 ) -> tuple[TensorValue, ...]:
     axes = rd.normalize_dims(dims, x.ndim)
     if reduces_nothing(x, axes) or not axes:
@@ -198,46 +202,46 @@ def _variance(
 
 @register(aten.var.correction)
 def convert_var(
-    ctx: Translator, x: TensorValue, dim: Sequence[int] | None, correction: Any, keepdim: bool
+    ctx: ConversionContext, x: TensorValue, dim: Sequence[int] | None, correction: Any, keepdim: bool
 ) -> TensorValue:
     return _variance(ctx, x, dim, correction, keepdim)[0]
 
 
 @register(aten.var.dim)
 def convert_var_dim(
-    ctx: Translator, x: TensorValue, dim: Sequence[int] | None, unbiased: bool, keepdim: bool
+    ctx: ConversionContext, x: TensorValue, dim: Sequence[int] | None, unbiased: bool, keepdim: bool
 ) -> TensorValue:
     return _variance(ctx, x, dim, int(unbiased), keepdim)[0]
 
 
 @register(aten.var_mean.correction)
 def convert_var_mean(
-    ctx: Translator, x: TensorValue, dim: Sequence[int] | None, correction: Any, keepdim: bool
+    ctx: ConversionContext, x: TensorValue, dim: Sequence[int] | None, correction: Any, keepdim: bool
 ) -> tuple[TensorValue, ...]:
     return _variance(ctx, x, dim, correction, keepdim)
 
 
 @register(aten._softmax.default)
-def convert_softmax(ctx: Translator, x: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
+def convert_softmax(ctx: ConversionContext, x: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
     if x.ndim == 0:
         return filled(ctx, 1)
     return ctx.compute(norm.softmax, [x], *_softmax_arguments(ctx, x, dim))
 
 
 @register(aten._log_softmax.default)
-def convert_log_softmax(ctx: Translator, x: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
+def convert_log_softmax(ctx: ConversionContext, x: TensorValue, dim: int, half_to_float: bool) -> TensorValue:
     if x.ndim == 0:
         return filled(ctx, 0)
     return ctx.compute(norm.log_softmax, [x], *_softmax_arguments(ctx, x, dim))
 
 
-def _softmax_arguments(ctx: Translator, x: TensorValue, dim: int) -> tuple[int, str, str, str]:
+def _softmax_arguments(ctx: ConversionContext, x: TensorValue, dim: int) -> tuple[int, str, str, str]:
     return dim + x.ndim if dim < 0 else dim, opmath(x.dtype), accumulator(x.dtype), out_dtype(ctx)
 
 
 @register(aten.native_layer_norm.default)
 def convert_layer_norm(
-    ctx: Translator,
+    ctx: ConversionContext,
     x: TensorValue,
     normalized_shape: Sequence[Any],
     weight: TensorValue | None,
@@ -262,7 +266,7 @@ def convert_layer_norm(
 
 @register(aten._weight_norm_interface_backward.default)
 def convert_weight_norm_backward(
-    ctx: Translator, grad: TensorValue, v: TensorValue, g: TensorValue, norms: TensorValue, dim: int
+    ctx: ConversionContext, grad: TensorValue, v: TensorValue, g: TensorValue, norms: TensorValue, dim: int
 ) -> tuple[TensorValue, ...]:
     """Of w = g v / |v|, the norm over all dims but `dim`: (gradient of v, gradient of g)."""
     if reduces_nothing(v, range(v.ndim)):

@@ -9,8 +9,8 @@ import torch
 
 from ...kinds import ReasonKind
 from ..compute import resize
+from ..context import ConversionContext
 from ..registry import overload, register
-from ..translate import Translator
 from ..types import opmath
 from ..values import TensorValue
 
@@ -20,7 +20,7 @@ Table = Callable[[resize.Axis], list[Any]]
 
 
 def _axes(
-    ctx: Translator,
+    ctx: ConversionContext,
     sizes: Sequence[Any],
     counts: Sequence[Any],
     align_corners: bool,
@@ -36,7 +36,7 @@ def _axes(
     ]
 
 
-def _gradient(ctx: Translator, grad: TensorValue, axes: Sequence[resize.Axis], table: Table) -> TensorValue:
+def _gradient(ctx: ConversionContext, grad: TensorValue, axes: Sequence[resize.Axis], table: Table) -> TensorValue:
     """The last dim first, so that what goes from one pass to the next is no larger than it must be."""
     value, dtype = grad, grad.dtype
     for k, axis in reversed(list(enumerate(axes))):
@@ -50,7 +50,7 @@ def _backward(rank: int, table: Table, aligns: bool) -> Callable[..., TensorValu
     """Arguments: grad, sizes of the output, of the input, `align_corners` where the op has it, a scale for each dim."""
 
     def convert(
-        ctx: Translator, grad: TensorValue, output_size: Sequence[Any], input_size: Sequence[Any], *rest: Any
+        ctx: ConversionContext, grad: TensorValue, output_size: Sequence[Any], input_size: Sequence[Any], *rest: Any
     ) -> TensorValue:
         if not grad.dtype.startswith(("float", "bfloat")):
             raise ctx.refuse(ReasonKind.DTYPE, grad.dtype)
@@ -83,7 +83,7 @@ register(aten.upsample_bicubic2d_backward.default)(_backward(2, resize.cubic, Tr
 
 def _forward(rank: int, table: Table) -> Callable[..., TensorValue]:
     def convert(
-        ctx: Translator, x: TensorValue, output_size: Sequence[Any], align_corners: bool, *scales: Any
+        ctx: ConversionContext, x: TensorValue, output_size: Sequence[Any], align_corners: bool, *scales: Any
     ) -> TensorValue:
         # uint8 has an integer arithmetic of its own in ATen.
         if not x.dtype.startswith(("float", "bfloat")):

@@ -12,8 +12,8 @@ from ...kinds import ReasonKind
 from ..compute import layout
 from ..compute import reduce as rd
 from ..compute.scan import log_add_exp, scan, scan_extreme
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..types import accumulator, opmath
 from ..values import TensorValue
 from .pointwise import out_dtype
@@ -22,7 +22,7 @@ from .view import wrap_dim
 aten = torch.ops.aten
 
 
-def _cumulative(ctx: Translator, x: TensorValue, dim: int, combine: Callable[[Any, Any], Any]) -> TensorValue:
+def _cumulative(ctx: ConversionContext, x: TensorValue, dim: int, combine: Callable[[Any, Any], Any]) -> TensorValue:
     dtype = out_dtype(ctx)
     wide = accumulator(dtype)
     if x.ndim == 0:
@@ -35,21 +35,21 @@ def _cumulative(ctx: Translator, x: TensorValue, dim: int, combine: Callable[[An
 
 
 @register(aten.cumsum.default)
-def convert_cumsum(ctx: Translator, x: TensorValue, dim: int, dtype: torch.dtype | None) -> TensorValue:
+def convert_cumsum(ctx: ConversionContext, x: TensorValue, dim: int, dtype: torch.dtype | None) -> TensorValue:
     return _cumulative(ctx, x, dim, lambda a, b: a + b)
 
 
 @register(aten.cumprod.default)
-def convert_cumprod(ctx: Translator, x: TensorValue, dim: int, dtype: torch.dtype | None) -> TensorValue:
+def convert_cumprod(ctx: ConversionContext, x: TensorValue, dim: int, dtype: torch.dtype | None) -> TensorValue:
     return _cumulative(ctx, x, dim, lambda a, b: a * b)
 
 
 @register(aten.logcumsumexp.default)
-def convert_logcumsumexp(ctx: Translator, x: TensorValue, dim: int) -> TensorValue:
+def convert_logcumsumexp(ctx: ConversionContext, x: TensorValue, dim: int) -> TensorValue:
     return _cumulative(ctx, x, dim, log_add_exp)
 
 
-def _extreme(ctx: Translator, x: TensorValue, dim: int, largest: bool) -> tuple[TensorValue, ...]:
+def _extreme(ctx: ConversionContext, x: TensorValue, dim: int, largest: bool) -> tuple[TensorValue, ...]:
     if x.ndim == 0:
         zero = ctx.compute(lambda: te.compute((), lambda: layout.const(0), name="zero"), [])
         return ctx.compute(layout.identity, [x]), zero
@@ -62,10 +62,10 @@ def _extreme(ctx: Translator, x: TensorValue, dim: int, largest: bool) -> tuple[
 
 
 @register(aten.cummax.default)
-def convert_cummax(ctx: Translator, x: TensorValue, dim: int) -> tuple[TensorValue, ...]:
+def convert_cummax(ctx: ConversionContext, x: TensorValue, dim: int) -> tuple[TensorValue, ...]:
     return _extreme(ctx, x, dim, largest=True)
 
 
 @register(aten.cummin.default)
-def convert_cummin(ctx: Translator, x: TensorValue, dim: int) -> tuple[TensorValue, ...]:
+def convert_cummin(ctx: ConversionContext, x: TensorValue, dim: int) -> tuple[TensorValue, ...]:
     return _extreme(ctx, x, dim, largest=False)

@@ -15,8 +15,8 @@ from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
 from ..compute import scan as sc
+from ..context import ConversionContext
 from ..registry import overload, register
-from ..translate import Translator
 from ..types import dense_order, is_float, opmath
 from ..values import TensorValue
 from .index import Update, add, checked_index
@@ -35,7 +35,13 @@ _REDUCTIONS: dict[str, tuple[Callable[[str], Any], Update]] = {
 
 
 def _reduce_into(
-    ctx: Translator, x: TensorValue, dim: int, index: TensorValue, source: TensorValue, name: str, include_self: bool
+    ctx: ConversionContext,
+    x: TensorValue,
+    dim: int,
+    index: TensorValue,
+    source: TensorValue,
+    name: str,
+    include_self: bool,
 ) -> TensorValue:
     """Combines `source` into `x` at `index` along `dim`; an `index` of one dim stands for all elements of a slice."""
     dim = wrap_dim(dim, x.ndim)
@@ -90,7 +96,7 @@ def _reduce_into(
 
 @register(aten.scatter_reduce.two)
 def convert_scatter_reduce(
-    ctx: Translator,
+    ctx: ConversionContext,
     x: TensorValue,
     dim: int,
     index: TensorValue,
@@ -105,7 +111,7 @@ def convert_scatter_reduce(
 
 @register(aten.scatter.reduce, aten.scatter.value_reduce)
 def convert_scatter_with_reduction(
-    ctx: Translator, x: TensorValue, dim: int, index: TensorValue, source: Any, reduce: str
+    ctx: ConversionContext, x: TensorValue, dim: int, index: TensorValue, source: Any, reduce: str
 ) -> TensorValue:
     if not isinstance(source, TensorValue):
         value = pw.operand(source, x.dtype)
@@ -115,7 +121,7 @@ def convert_scatter_with_reduction(
 
 @register(aten.index_reduce.default)
 def convert_index_reduce(
-    ctx: Translator,
+    ctx: ConversionContext,
     x: TensorValue,
     dim: int,
     index: TensorValue,
@@ -137,7 +143,7 @@ def _elements(shape: Sequence[Any]) -> Any:
 
 @register(aten.put.default)
 def convert_put(
-    ctx: Translator, x: TensorValue, index: TensorValue, source: TensorValue, accumulate: bool
+    ctx: ConversionContext, x: TensorValue, index: TensorValue, source: TensorValue, accumulate: bool
 ) -> TensorValue:
     """Writes (adds) `source` at row-major positions of `x`."""
     if any(isinstance(d, int) and d == 0 for d in index.shape):
@@ -159,7 +165,7 @@ def convert_put(
     return result if dtype == x.dtype else ctx.compute(rd.cast_all, [result], x.dtype)
 
 
-def _mask_ranks(ctx: Translator, mask: TensorValue, shape: Sequence[Any]) -> TensorValue:
+def _mask_ranks(ctx: ConversionContext, mask: TensorValue, shape: Sequence[Any]) -> TensorValue:
     """int64 [elements of `shape`]: how many true elements of the broadcast mask stand up to and with this one."""
 
     def compute(m: te.Tensor) -> te.Tensor:
@@ -174,7 +180,9 @@ def _mask_ranks(ctx: Translator, mask: TensorValue, shape: Sequence[Any]) -> Ten
 
 
 @register(aten.masked_scatter.default)
-def convert_masked_scatter(ctx: Translator, x: TensorValue, mask: TensorValue, source: TensorValue) -> TensorValue:
+def convert_masked_scatter(
+    ctx: ConversionContext, x: TensorValue, mask: TensorValue, source: TensorValue
+) -> TensorValue:
     """Where the mask is true, the next element of `source`; RuntimeError where it has too few."""
     shape = ctx.dims(ctx.fake.shape)
     available = _elements(source.shape)
@@ -196,7 +204,7 @@ def convert_masked_scatter(ctx: Translator, x: TensorValue, mask: TensorValue, s
 
 @register(aten.masked_scatter_backward.default)
 def convert_masked_scatter_backward(
-    ctx: Translator, grad: TensorValue, mask: TensorValue, sizes: Sequence[Any]
+    ctx: ConversionContext, grad: TensorValue, mask: TensorValue, sizes: Sequence[Any]
 ) -> TensorValue:
     """The elements of `grad` under the mask, one after the other, then zeros."""
     shape = ctx.dims(ctx.fake.shape)
@@ -218,7 +226,7 @@ def convert_masked_scatter_backward(
 
 @register(aten.as_strided_scatter.default)
 def convert_as_strided_scatter(
-    ctx: Translator, x: TensorValue, source: TensorValue, size: Sequence[Any], stride: Sequence[Any], offset: Any
+    ctx: ConversionContext, x: TensorValue, source: TensorValue, size: Sequence[Any], stride: Sequence[Any], offset: Any
 ) -> TensorValue:
     """A copy of `x` with `source` written at the strided positions of its memory; refuses one not row-major."""
     fake = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]  # a tensor node
@@ -238,7 +246,9 @@ def convert_as_strided_scatter(
     return ctx.compute(compute, [x, source])
 
 
-def _replication_backward(ctx: Translator, grad: TensorValue, x: TensorValue, padding: Sequence[Any]) -> TensorValue:
+def _replication_backward(
+    ctx: ConversionContext, grad: TensorValue, x: TensorValue, padding: Sequence[Any]
+) -> TensorValue:
     """Every element of the padded gradient is added where it was copied from."""
     before = [layout.const(0)] * x.ndim
     amounts = ctx.dims(padding)

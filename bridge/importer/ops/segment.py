@@ -12,8 +12,8 @@ from ...kinds import ReasonKind
 from ..compute import layout, segment
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..types import is_empty, opmath
 from ..values import SymbolicNumber, TensorValue
 from .pointwise import out_dtype
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 
 def _bounds(
-    ctx: Translator,
+    ctx: ConversionContext,
     x: TensorValue,
     reduce: str,
     lengths: TensorValue | None,
@@ -44,7 +44,7 @@ def _bounds(
 
 @register(aten.segment_reduce.default)
 def convert_segment_reduce(
-    ctx: Translator,
+    ctx: ConversionContext,
     x: TensorValue,
     reduce: str,
     lengths: TensorValue | None,
@@ -63,7 +63,7 @@ def convert_segment_reduce(
 
 @register(aten._segment_reduce_backward.default)
 def convert_segment_reduce_backward(
-    ctx: Translator,
+    ctx: ConversionContext,
     grad: TensorValue,
     output: TensorValue,
     x: TensorValue,
@@ -81,7 +81,7 @@ def convert_segment_reduce_backward(
 
 
 @register(aten.histc.default, dtypes=["float32", "float64"])
-def convert_histc(ctx: Translator, x: TensorValue, bins: Any, low: Any, high: Any) -> TensorValue:
+def convert_histc(ctx: ConversionContext, x: TensorValue, bins: Any, low: Any, high: Any) -> TensorValue:
     numbers = [v for v in (low, high) if not isinstance(v, SymbolicNumber) and math.isfinite(v)]
     if len(numbers) < 2 or low > high or is_empty(x.shape):
         raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements, or limits that are symbolic or no range")

@@ -11,8 +11,8 @@ from ...kinds import ReasonKind
 from ..compute import layout
 from ..compute import reduce as rd
 from ..compute import sort as st
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..types import opmath
 from ..values import TensorValue
 from .view import wrap_dim
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 Pair = tuple[TensorValue, ...]
 
 
-def _sortable(ctx: Translator, x: TensorValue) -> TensorValue:
+def _sortable(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     """`x` in a dtype with an order: bool as int8, halves as float32. Refuses a tensor without elements."""
     if any(isinstance(d, int) and d == 0 for d in x.shape):
         raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements")
@@ -30,17 +30,17 @@ def _sortable(ctx: Translator, x: TensorValue) -> TensorValue:
     return x if dtype == x.dtype else ctx.compute(rd.cast_all, [x], dtype)
 
 
-def _scalar(ctx: Translator, x: TensorValue) -> Pair:
+def _scalar(ctx: ConversionContext, x: TensorValue) -> Pair:
     """What every op here gives for a 0-d tensor: itself, at index 0."""
     zero = ctx.compute(lambda: te.compute((), lambda: layout.const(0), name="zero"), [])
     return ctx.compute(layout.identity, [x]), zero
 
 
-def _order(ctx: Translator, x: TensorValue, dim: int, descending: bool) -> TensorValue:
+def _order(ctx: ConversionContext, x: TensorValue, dim: int, descending: bool) -> TensorValue:
     return ctx.compute(st.argsort, [_sortable(ctx, x)], dim, descending)
 
 
-def _sort(ctx: Translator, x: TensorValue, dim: int, descending: bool) -> Pair:
+def _sort(ctx: ConversionContext, x: TensorValue, dim: int, descending: bool) -> Pair:
     if x.ndim == 0:
         return _scalar(ctx, x)
     dim = wrap_dim(dim, x.ndim)
@@ -49,17 +49,19 @@ def _sort(ctx: Translator, x: TensorValue, dim: int, descending: bool) -> Pair:
 
 
 @register(aten.sort.default)
-def convert_sort(ctx: Translator, x: TensorValue, dim: int, descending: bool) -> Pair:
+def convert_sort(ctx: ConversionContext, x: TensorValue, dim: int, descending: bool) -> Pair:
     return _sort(ctx, x, dim, descending)
 
 
 @register(aten.sort.stable)
-def convert_stable_sort(ctx: Translator, x: TensorValue, stable: bool | None, dim: int, descending: bool) -> Pair:
+def convert_stable_sort(
+    ctx: ConversionContext, x: TensorValue, stable: bool | None, dim: int, descending: bool
+) -> Pair:
     return _sort(ctx, x, dim, descending)
 
 
 @register(aten.topk.default)
-def convert_topk(ctx: Translator, x: TensorValue, k: Any, dim: int, largest: bool, is_sorted: bool) -> Pair:
+def convert_topk(ctx: ConversionContext, x: TensorValue, k: Any, dim: int, largest: bool, is_sorted: bool) -> Pair:
     """Sorted in either case: ATen promises no order for `sorted=False`."""
     if x.ndim == 0:
         return _scalar(ctx, x)
@@ -72,7 +74,7 @@ def convert_topk(ctx: Translator, x: TensorValue, k: Any, dim: int, largest: boo
 
 
 @register(aten.kthvalue.default)
-def convert_kthvalue(ctx: Translator, x: TensorValue, k: Any, dim: int, keepdim: bool) -> Pair:
+def convert_kthvalue(ctx: ConversionContext, x: TensorValue, k: Any, dim: int, keepdim: bool) -> Pair:
     if x.ndim == 0:
         return _scalar(ctx, x)
     dim = wrap_dim(dim, x.ndim)
@@ -80,7 +82,7 @@ def convert_kthvalue(ctx: Translator, x: TensorValue, k: Any, dim: int, keepdim:
     return ctx.compute_many(st.pick, [x, _order(ctx, x, dim, False)], dim, rank, keepdim)
 
 
-def _median(ctx: Translator, x: TensorValue, dim: int, keepdim: bool, ignore_nan: bool) -> Pair:
+def _median(ctx: ConversionContext, x: TensorValue, dim: int, keepdim: bool, ignore_nan: bool) -> Pair:
     if x.ndim == 0:
         return _scalar(ctx, x)
     dim = wrap_dim(dim, x.ndim)
@@ -91,16 +93,16 @@ def _median(ctx: Translator, x: TensorValue, dim: int, keepdim: bool, ignore_nan
 
 
 @register(aten.median.dim)
-def convert_median_dim(ctx: Translator, x: TensorValue, dim: int, keepdim: bool) -> Pair:
+def convert_median_dim(ctx: ConversionContext, x: TensorValue, dim: int, keepdim: bool) -> Pair:
     return _median(ctx, x, dim, keepdim, ignore_nan=False)
 
 
 @register(aten.nanmedian.dim)
-def convert_nanmedian_dim(ctx: Translator, x: TensorValue, dim: int, keepdim: bool) -> Pair:
+def convert_nanmedian_dim(ctx: ConversionContext, x: TensorValue, dim: int, keepdim: bool) -> Pair:
     return _median(ctx, x, dim, keepdim, ignore_nan=True)
 
 
-def _flat(ctx: Translator, x: TensorValue) -> TensorValue:
+def _flat(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     size: Any = 1
     for d in x.shape:
         size = size * d
@@ -108,17 +110,17 @@ def _flat(ctx: Translator, x: TensorValue) -> TensorValue:
 
 
 @register(aten.median.default)
-def convert_median(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_median(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return _median(ctx, _flat(ctx, x), 0, False, ignore_nan=False)[0]
 
 
 @register(aten.nanmedian.default)
-def convert_nanmedian(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_nanmedian(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return _median(ctx, _flat(ctx, x), 0, False, ignore_nan=True)[0]
 
 
 @register(aten.mode.default)
-def convert_mode(ctx: Translator, x: TensorValue, dim: int, keepdim: bool) -> Pair:
+def convert_mode(ctx: ConversionContext, x: TensorValue, dim: int, keepdim: bool) -> Pair:
     if x.ndim == 0:
         return _scalar(ctx, x)
     dim = wrap_dim(dim, x.ndim)

@@ -15,8 +15,8 @@ from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
 from ..compute.pointwise import Expr, number
+from ..context import ConversionContext
 from ..registry import overload, register
-from ..translate import Translator
 from ..types import DTYPES, HALVES, is_empty, is_float, opmath
 from ..values import SymbolicNumber, TensorValue
 from .creation import filled
@@ -34,17 +34,17 @@ def _ignoring_nan(x: Expr, y: Expr, larger: bool) -> Expr:
 
 
 @register(aten.fmax.default)
-def convert_fmax(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+def convert_fmax(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> TensorValue:
     return emit(ctx, lambda x, y: _ignoring_nan(x, y, True), [a, b], opmath(out_dtype(ctx)))
 
 
 @register(aten.fmin.default)
-def convert_fmin(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+def convert_fmin(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> TensorValue:
     return emit(ctx, lambda x, y: _ignoring_nan(x, y, False), [a, b], opmath(out_dtype(ctx)))
 
 
 @register(aten.nextafter.default, dtypes=["bfloat16", "float32", "float64"])
-def convert_nextafter(ctx: Translator, a: TensorValue, b: TensorValue) -> TensorValue:
+def convert_nextafter(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> TensorValue:
     if out_dtype(ctx) == "bfloat16":
         return emit(ctx, _nextafter_bfloat16, [a, b], "float32")
     return emit(ctx, pw.libm("nextafter"), [a, b], out_dtype(ctx))
@@ -62,7 +62,7 @@ def _nextafter_bfloat16(x: Expr, y: Expr) -> Expr:
 
 
 @register(aten.ldexp.Tensor)
-def convert_ldexp(ctx: Translator, x: TensorValue, exponent: TensorValue) -> TensorValue:
+def convert_ldexp(ctx: ConversionContext, x: TensorValue, exponent: TensorValue) -> TensorValue:
     """x * 2**exponent, the power in the dtype that `pow(2.0, exponent)` has."""
     dtype, power_dtype = opmath(out_dtype(ctx)), opmath(common_dtype([2.0, exponent]))
 
@@ -74,7 +74,7 @@ def convert_ldexp(ctx: Translator, x: TensorValue, exponent: TensorValue) -> Ten
 
 
 @register(aten.frexp.Tensor)
-def convert_frexp(ctx: Translator, x: TensorValue) -> tuple[TensorValue, ...]:
+def convert_frexp(ctx: ConversionContext, x: TensorValue) -> tuple[TensorValue, ...]:
     """(mantissa in [0.5, 1), int32 exponent); zeros, infinities and NaN with exponent 0."""
     if x.dtype in HALVES:
         mantissa, exponents = _frexp(ctx, ctx.compute(rd.cast_all, [x], "float32"))
@@ -82,7 +82,7 @@ def convert_frexp(ctx: Translator, x: TensorValue) -> tuple[TensorValue, ...]:
     return _frexp(ctx, x)
 
 
-def _frexp(ctx: Translator, x: TensorValue) -> tuple[TensorValue, ...]:
+def _frexp(ctx: ConversionContext, x: TensorValue) -> tuple[TensorValue, ...]:
     suffix = "f" if x.dtype == "float32" else ""
 
     def compute(t: te.Tensor) -> list[te.Tensor]:
@@ -104,7 +104,7 @@ def _frexp(ctx: Translator, x: TensorValue) -> tuple[TensorValue, ...]:
 
 
 @register(aten.round.decimals)
-def convert_round_decimals(ctx: Translator, x: TensorValue, decimals: int) -> TensorValue:
+def convert_round_decimals(ctx: ConversionContext, x: TensorValue, decimals: int) -> TensorValue:
     """Half to even at the scaled value, as round_decimals_kernel in ATen does: halves are rounded at each step."""
     if not is_float(x.dtype):
         raise ctx.refuse(ReasonKind.DTYPE, x.dtype)
@@ -123,7 +123,7 @@ def convert_round_decimals(ctx: Translator, x: TensorValue, decimals: int) -> Te
 
 
 @register(aten.signbit.default)
-def convert_signbit(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_signbit(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     def sign(v: Expr) -> Expr:
         dtype = pw.dtype_of(v)
         if is_float(dtype):
@@ -135,7 +135,7 @@ def convert_signbit(ctx: Translator, x: TensorValue) -> TensorValue:
 
 
 @register(aten.angle.default)
-def convert_angle(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_angle(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     """Of real numbers: pi for negative ones, else 0; NaN stays."""
 
     def angle(v: Expr) -> Expr:
@@ -167,25 +167,27 @@ _FUNCTIONS: dict[str, Callable[..., Expr]] = {
 }
 
 
-def _function(ctx: Translator, function: Callable[..., Expr], x: TensorValue) -> TensorValue:
+def _function(ctx: ConversionContext, function: Callable[..., Expr], x: TensorValue) -> TensorValue:
     return emit(ctx, function, [x], opmath(out_dtype(ctx)), kernel=program.elementwise)
 
 
 for _name, _program in _FUNCTIONS.items():
 
-    def _convert_function(ctx: Translator, x: TensorValue, _program: Callable[..., Expr] = _program) -> TensorValue:
+    def _convert_function(
+        ctx: ConversionContext, x: TensorValue, _program: Callable[..., Expr] = _program
+    ) -> TensorValue:
         return _function(ctx, _program, x)
 
     register(overload(f"aten.{_name}.default"))(_convert_function)
 
 
 @register(aten.special_zeta.default, aten.special_zeta.self_scalar, aten.special_zeta.other_scalar)
-def convert_zeta(ctx: Translator, s: Any, q: Any) -> TensorValue:
+def convert_zeta(ctx: ConversionContext, s: Any, q: Any) -> TensorValue:
     return emit(ctx, program.in_float64(gamma.zeta), [s, q], opmath(out_dtype(ctx)), kernel=program.elementwise)
 
 
 @register(aten.polygamma.default)
-def convert_polygamma(ctx: Translator, n: Any, x: TensorValue) -> TensorValue:
+def convert_polygamma(ctx: ConversionContext, n: Any, x: TensorValue) -> TensorValue:
     if isinstance(n, SymbolicNumber) or n < 0:
         raise ctx.refuse(ReasonKind.ARGUMENTS, f"derivative number {n}")
     if n <= 1:
@@ -193,7 +195,7 @@ def convert_polygamma(ctx: Translator, n: Any, x: TensorValue) -> TensorValue:
     return _function(ctx, gamma.polygamma(n), x)
 
 
-def _shift(ctx: Translator, a: Any, b: Any, left: bool) -> TensorValue:
+def _shift(ctx: ConversionContext, a: Any, b: Any, left: bool) -> TensorValue:
     """A shift by a negative number, or by more bits than there are, gives 0; to the right the sign."""
     dtype = out_dtype(ctx)
     if dtype == "bool" or is_float(dtype):
@@ -214,7 +216,7 @@ def _shift(ctx: Translator, a: Any, b: Any, left: bool) -> TensorValue:
 
 for _direction, _dunder in (("left", "__lshift__"), ("right", "__rshift__")):
 
-    def _convert_shift(ctx: Translator, a: Any, b: Any, _left: bool = _direction == "left") -> TensorValue:
+    def _convert_shift(ctx: ConversionContext, a: Any, b: Any, _left: bool = _direction == "left") -> TensorValue:
         return _shift(ctx, a, b, _left)
 
     register(
@@ -228,7 +230,7 @@ for _direction, _dunder in (("left", "__lshift__"), ("right", "__rshift__")):
 
 @register(aten.rrelu_with_noise_backward.default)
 def convert_rrelu_backward(
-    ctx: Translator,
+    ctx: ConversionContext,
     grad: TensorValue,
     x: TensorValue,
     noise: TensorValue,
@@ -250,7 +252,7 @@ def convert_rrelu_backward(
 
 @register(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
 def convert_searchsorted(
-    ctx: Translator,
+    ctx: ConversionContext,
     boundaries: TensorValue,
     x: Any,
     out_int32: bool,
@@ -266,11 +268,13 @@ def convert_searchsorted(
 
 
 @register(aten.bucketize.Tensor, aten.bucketize.Scalar)
-def convert_bucketize(ctx: Translator, x: Any, boundaries: TensorValue, out_int32: bool, right: bool) -> TensorValue:
+def convert_bucketize(
+    ctx: ConversionContext, x: Any, boundaries: TensorValue, out_int32: bool, right: bool
+) -> TensorValue:
     return _search(ctx, boundaries, x, right)
 
 
-def _search(ctx: Translator, boundaries: TensorValue, x: Any, right: bool) -> TensorValue:
+def _search(ctx: ConversionContext, boundaries: TensorValue, x: Any, right: bool) -> TensorValue:
     if is_empty(boundaries.shape):
         return filled(ctx, 0)
     if isinstance(x, SymbolicNumber):

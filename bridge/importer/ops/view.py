@@ -10,8 +10,8 @@ from tvm import tirx
 
 from ...kinds import Kind, ReasonKind
 from ..compute import layout
+from ..context import ConversionContext
 from ..registry import register
-from ..translate import Translator
 from ..values import TensorValue
 
 aten = torch.ops.aten
@@ -22,35 +22,37 @@ def wrap_dim(dim: int, rank: int) -> int:
     return dim + max(rank, 1) if dim < 0 else dim
 
 
-def _output_dims(ctx: Translator) -> tuple[Any, ...]:
+def _output_dims(ctx: ConversionContext) -> tuple[Any, ...]:
     return ctx.dims(ctx.fake.shape)
 
 
 @register(aten.alias_copy.default, aten._conj_physical.default)
 @register(aten.alias.default, aten.detach.default, aten.lift_fresh.default, kind=Kind.METADATA)
-def convert_alias(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_alias(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return ctx.compute(layout.identity, [x])
 
 
 @register(aten.view_copy.default)
 @register(aten.view.default, aten._unsafe_view.default, aten.reshape.default, kind=Kind.METADATA)
-def convert_view(ctx: Translator, x: TensorValue, size: Sequence[Any]) -> TensorValue:
+def convert_view(ctx: ConversionContext, x: TensorValue, size: Sequence[Any]) -> TensorValue:
     return ctx.compute(layout.reshape, [x], _output_dims(ctx))
 
 
 @register(aten._reshape_alias.default, kind=Kind.METADATA)
-def convert_reshape_alias(ctx: Translator, x: TensorValue, size: Sequence[Any], stride: Sequence[Any]) -> TensorValue:
+def convert_reshape_alias(
+    ctx: ConversionContext, x: TensorValue, size: Sequence[Any], stride: Sequence[Any]
+) -> TensorValue:
     return ctx.compute(layout.reshape, [x], _output_dims(ctx))
 
 
 @register(aten.permute_copy.default)
 @register(aten.permute.default, kind=Kind.METADATA)
-def convert_permute(ctx: Translator, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+def convert_permute(ctx: ConversionContext, x: TensorValue, dims: Sequence[int]) -> TensorValue:
     return ctx.compute(layout.permute, [x], [wrap_dim(d, x.ndim) for d in dims])
 
 
 @register(aten.transpose.int, kind=Kind.METADATA)
-def convert_transpose(ctx: Translator, x: TensorValue, dim0: int, dim1: int) -> TensorValue:
+def convert_transpose(ctx: ConversionContext, x: TensorValue, dim0: int, dim1: int) -> TensorValue:
     order = list(range(x.ndim))
     if x.ndim:
         a, b = wrap_dim(dim0, x.ndim), wrap_dim(dim1, x.ndim)
@@ -59,43 +61,43 @@ def convert_transpose(ctx: Translator, x: TensorValue, dim0: int, dim1: int) -> 
 
 
 @register(aten.t.default, kind=Kind.METADATA)
-def convert_t(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_t(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return ctx.compute(layout.permute, [x], list(range(x.ndim))[::-1])
 
 
 @register(aten.expand_copy.default)
 @register(aten.expand.default, kind=Kind.METADATA)
-def convert_expand(ctx: Translator, x: TensorValue, size: Sequence[Any], implicit: bool) -> TensorValue:
+def convert_expand(ctx: ConversionContext, x: TensorValue, size: Sequence[Any], implicit: bool) -> TensorValue:
     return ctx.compute(layout.expand, [x], _output_dims(ctx))
 
 
 @register(aten.unsqueeze_copy.default)
 @register(aten.unsqueeze.default, kind=Kind.METADATA)
-def convert_unsqueeze(ctx: Translator, x: TensorValue, dim: int) -> TensorValue:
+def convert_unsqueeze(ctx: ConversionContext, x: TensorValue, dim: int) -> TensorValue:
     return ctx.compute(layout.unsqueeze, [x], dim + x.ndim + 1 if dim < 0 else dim)
 
 
-def _squeeze(ctx: Translator, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+def _squeeze(ctx: ConversionContext, x: TensorValue, dims: Sequence[int]) -> TensorValue:
     dropped = [d for d in {wrap_dim(d, x.ndim) for d in dims} if d < x.ndim and layout.is_one(x.shape[d])]
     return ctx.compute(layout.squeeze, [x], dropped)
 
 
 @register(aten.squeeze.default, kind=Kind.METADATA)
-def convert_squeeze(ctx: Translator, x: TensorValue) -> TensorValue:
+def convert_squeeze(ctx: ConversionContext, x: TensorValue) -> TensorValue:
     return _squeeze(ctx, x, range(x.ndim))
 
 
 @register(aten.squeeze.dim, kind=Kind.METADATA)
-def convert_squeeze_dim(ctx: Translator, x: TensorValue, dim: int) -> TensorValue:
+def convert_squeeze_dim(ctx: ConversionContext, x: TensorValue, dim: int) -> TensorValue:
     return _squeeze(ctx, x, [dim])
 
 
 @register(aten.squeeze.dims, kind=Kind.METADATA)
-def convert_squeeze_dims(ctx: Translator, x: TensorValue, dims: Sequence[int]) -> TensorValue:
+def convert_squeeze_dims(ctx: ConversionContext, x: TensorValue, dims: Sequence[int]) -> TensorValue:
     return _squeeze(ctx, x, dims)
 
 
-def slice_start(ctx: Translator, start: Any, size: Any) -> Any:
+def slice_start(ctx: ConversionContext, start: Any, size: Any) -> Any:
     """The first index of a slice, as ATen clamps it: counted from the end where negative, then into [0, size]."""
     if start is None:
         return 0
@@ -110,13 +112,13 @@ def slice_start(ctx: Translator, start: Any, size: Any) -> Any:
 
 @register(aten.slice_copy.Tensor)
 @register(aten.slice.Tensor, kind=Kind.METADATA)
-def convert_slice(ctx: Translator, x: TensorValue, dim: int, start: Any, end: Any, step: Any) -> TensorValue:
+def convert_slice(ctx: ConversionContext, x: TensorValue, dim: int, start: Any, end: Any, step: Any) -> TensorValue:
     dim = wrap_dim(dim, x.ndim)
     length = _output_dims(ctx)[dim]
     return ctx.compute(layout.slice_dim, [x], dim, slice_start(ctx, start, x.shape[dim]), ctx.dim(step), length)
 
 
-def select_position(ctx: Translator, index: Any, size: Any) -> Any:
+def select_position(ctx: ConversionContext, index: Any, size: Any) -> Any:
     position = ctx.dim(index)
     if isinstance(position, int):
         return position + size if position < 0 else position
@@ -125,20 +127,20 @@ def select_position(ctx: Translator, index: Any, size: Any) -> Any:
 
 @register(aten.select_copy.int)
 @register(aten.select.int, kind=Kind.METADATA)
-def convert_select(ctx: Translator, x: TensorValue, dim: int, index: Any) -> TensorValue:
+def convert_select(ctx: ConversionContext, x: TensorValue, dim: int, index: Any) -> TensorValue:
     dim = wrap_dim(dim, x.ndim)
     return ctx.compute(layout.select, [x], dim, select_position(ctx, index, x.shape[dim]))
 
 
 @register(aten.diagonal_copy.default)
 @register(aten.diagonal.default, kind=Kind.METADATA)
-def convert_diagonal(ctx: Translator, x: TensorValue, offset: int, dim1: int, dim2: int) -> TensorValue:
+def convert_diagonal(ctx: ConversionContext, x: TensorValue, offset: int, dim1: int, dim2: int) -> TensorValue:
     dims = wrap_dim(dim1, x.ndim), wrap_dim(dim2, x.ndim)
     return ctx.compute(layout.diagonal, [x], offset, *dims, _output_dims(ctx)[-1])
 
 
 @register(aten.unfold.default, kind=Kind.METADATA)
-def convert_unfold(ctx: Translator, x: TensorValue, dimension: int, size: int, step: int) -> TensorValue:
+def convert_unfold(ctx: ConversionContext, x: TensorValue, dimension: int, size: int, step: int) -> TensorValue:
     if x.ndim == 0:
         return ctx.compute(layout.reshape, [x], _output_dims(ctx))
     dim = wrap_dim(dimension, x.ndim)
@@ -148,7 +150,7 @@ def convert_unfold(ctx: Translator, x: TensorValue, dimension: int, size: int, s
 @register(aten.as_strided_copy.default)
 @register(aten.as_strided.default, kind=Kind.METADATA)
 def convert_as_strided(
-    ctx: Translator, x: TensorValue, size: Sequence[Any], stride: Sequence[Any], offset: Any
+    ctx: ConversionContext, x: TensorValue, size: Sequence[Any], stride: Sequence[Any], offset: Any
 ) -> TensorValue:
     """Reads the memory of the root in which the tensor lies, whose variable is row-major over the dims in memory order.
 
@@ -165,7 +167,7 @@ def convert_as_strided(
     return ctx.compute(layout.as_strided, [root], _output_dims(ctx), ctx.dims(stride), relative)
 
 
-def _pieces(ctx: Translator, x: TensorValue, dim: int) -> list[TensorValue]:
+def _pieces(ctx: ConversionContext, x: TensorValue, dim: int) -> list[TensorValue]:
     dim = wrap_dim(dim, x.ndim)
     pieces: list[TensorValue] = []
     start: Any = 0
@@ -178,24 +180,24 @@ def _pieces(ctx: Translator, x: TensorValue, dim: int) -> list[TensorValue]:
 
 
 @register(aten.split.Tensor, kind=Kind.METADATA)
-def convert_split(ctx: Translator, x: TensorValue, split_size: Any, dim: int) -> tuple[TensorValue, ...]:
+def convert_split(ctx: ConversionContext, x: TensorValue, split_size: Any, dim: int) -> tuple[TensorValue, ...]:
     return tuple(_pieces(ctx, x, dim))
 
 
 @register(aten.split_with_sizes.default, kind=Kind.METADATA)
 def convert_split_with_sizes(
-    ctx: Translator, x: TensorValue, sizes: Sequence[Any], dim: int
+    ctx: ConversionContext, x: TensorValue, sizes: Sequence[Any], dim: int
 ) -> tuple[TensorValue, ...]:
     return tuple(_pieces(ctx, x, dim))
 
 
 @register(aten.unbind_copy.int)
 @register(aten.unbind.int, kind=Kind.METADATA)
-def convert_unbind(ctx: Translator, x: TensorValue, dim: int) -> tuple[TensorValue, ...]:
+def convert_unbind(ctx: ConversionContext, x: TensorValue, dim: int) -> tuple[TensorValue, ...]:
     dim = wrap_dim(dim, x.ndim)
     return tuple(ctx.compute(layout.select, [x], dim, k) for k in range(len(ctx.fake)))
 
 
 @register(aten.narrow_copy.default)
-def convert_narrow_copy(ctx: Translator, x: TensorValue, dim: int, start: Any, length: Any) -> TensorValue:
+def convert_narrow_copy(ctx: ConversionContext, x: TensorValue, dim: int, start: Any, length: Any) -> TensorValue:
     return convert_slice(ctx, x, dim, start, None, 1)

@@ -15,7 +15,7 @@ from torch import nn
 from tvm import relax, te, tirx
 
 from relaxgrad.bridge.backend import relaxgrad
-from relaxgrad.bridge.importer import translate
+from relaxgrad.bridge.importer import state
 from relaxgrad.bridge.importer.repeats import key_of
 
 
@@ -142,7 +142,7 @@ def test_a_layer_that_is_repeated_is_translated_once(dynamic: bool) -> None:
         torch.compiler.reset()
         model = nn.Sequential(*map(Block, numbers))
         x = torch.randn(5, 16)
-        with mock.patch.object(translate, "make_kernel", side_effect=translate.make_kernel) as built:
+        with mock.patch.object(state, "make_kernel", side_effect=state.make_kernel) as built:
             compiled = torch.compile(
                 model, backend=relaxgrad, dynamic=dynamic, options={"cache": "off", "compile_in": "here"}
             )

@@ -57,10 +57,10 @@ def worth(captured: CapturedGraph) -> bool:
 def load_compiler(target: str = "llvm") -> None:
     """Loads what a fork needs to compile: once, and not in every fork."""
     from ..importer import translate  # noqa: F401
-    from . import pipeline, team  # noqa: F401
+    from . import openmp, pipeline  # noqa: F401
 
     resolve_target(target)
-    team.object_file()
+    openmp.object_file()
 
 
 class Job:

@@ -47,20 +47,20 @@ def load(executable: Any) -> Any:
 def export(executable: Any, path: Path) -> None:
     """Writes the code of a Relax executable to `path`, a shared library.
 
-    With what its parallel loops need to run on torch's threads (team.py). Raises RuntimeError where the linker fails or
-    is missing, and what TVM raises.
+    With what its parallel loops need to run on torch's threads (openmp.py). Raises RuntimeError where the linker fails
+    or is missing, and what TVM raises.
     """
     from tvm.target import codegen
 
-    from . import team
+    from . import openmp
 
     command = linker()
     if command is None:
         raise RuntimeError(f"there is no linker ({', '.join(_LINKERS)}) on PATH")
 
     def link(output: str, objects: Sequence[str], **_: Any) -> None:
-        own = Path(f"{output}.team.o")
-        own.write_bytes(team.object_file())
+        own = Path(f"{output}.openmp.o")
+        own.write_bytes(openmp.object_file())
         try:
             done = subprocess.run(
                 [*command, "-o", output, *objects, str(own)], capture_output=True, text=True, check=False

@@ -24,7 +24,7 @@ from typing import Any
 
 import tvm_ffi
 
-from .team import join_team
+from .openmp import join_openmp
 
 #: DLPack's number of the CPU, and the VM's of its allocator that keeps freed blocks.
 _CPU, _POOLED = 1, 2
@@ -57,7 +57,7 @@ def load_library(path: Path) -> Any:
     load_runtime()
     library = tvm_ffi.load_module(str(path), keep_module_alive=False)
     library[_ENTRY]
-    join_team(path)
+    join_openmp(path)
     return library
 
 

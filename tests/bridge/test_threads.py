@@ -60,9 +60,9 @@ def _run(program: str, threads: int = 2) -> list[str]:
     start = (
         f"import os, torch; torch.set_num_threads({threads})\n"
         "from relaxgrad.bridge.backend import relaxgrad\n"
-        "from relaxgrad.bridge.runtime import machine, team\n"
+        "from relaxgrad.bridge.runtime import machine, openmp\n"
         "joined = []\n"
-        "machine.join_team = lambda path: joined.append(team.join_team(path))\n"
+        "machine.join_openmp = lambda path: joined.append(openmp.join_openmp(path))\n"
         "def threads(): return len(os.listdir('/proc/self/task'))\n"
         "def compiled(f): return torch.compile(f, backend=relaxgrad, options={'on_compile_error': 'raise'})\n"
     )
@@ -90,7 +90,7 @@ def test_parallel_loops_run_on_torchs_threads() -> None:
 
 
 def test_where_torch_has_no_such_openmp_tvm_has_its_own_pool() -> None:
-    more, *joined = _run("team._openmp = lambda: None\n" + _COUNTED, threads=3)
+    more, *joined = _run("openmp._openmp = lambda: None\n" + _COUNTED, threads=3)
     assert int(more) > 0
     assert joined == ["False"]
 

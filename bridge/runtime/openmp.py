@@ -1,7 +1,7 @@
 """One pool of threads: parallel loops of a compiled library on the OpenMP that torch runs on.
 
-See compile/team.py. Where torch has another OpenMP than GNU's interface, or none, a library keeps TVM's pool, which is
-set up to live beside torch's (bridge/threads.py).
+See compile/openmp.py. Where torch has another OpenMP than GNU's interface, or none, a library keeps TVM's pool, which
+is set up to live beside torch's (bridge/threads.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _address(function: object) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
 
-def join_team(path: Path) -> bool:
+def join_openmp(path: Path) -> bool:
     """Has the loaded library at `path` run its parallel loops on torch's OpenMP threads. Whether it does."""
     addresses = _openmp()
     if addresses is None:

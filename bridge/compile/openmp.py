@@ -1,8 +1,8 @@
 """Parallel loops on the threads of the OpenMP that torch runs on: what compiled libraries have for it.
 
 TVM starts a parallel loop through a pointer that its runtime sets when a library is loaded. Libraries of ours bring a
-function of that kind, which has OpenMP call the loop's body once in each thread of a team; runtime/team.py puts it into
-the pointer. It is no part of a kernel, since of LLVM IR that a kernel imports TVM keeps only what can be inlined.
+function of that kind, which has OpenMP call the loop's body once in each thread of a team; runtime/openmp.py puts it
+into the pointer. It is no part of a kernel, since of LLVM IR that a kernel imports TVM keeps only what can be inlined.
 
 A body that fails (a divisor that is zero) is run once more, in the thread that started the loop: TVM keeps an error in
 the thread that raised it.

@@ -16,7 +16,7 @@ from tvm.tirx.script import builder as T
 
 from relaxgrad.bridge.compile.cache_link import export
 from relaxgrad.bridge.compile.target import resolve_target
-from relaxgrad.bridge.runtime.team import join_team
+from relaxgrad.bridge.runtime.openmp import join_openmp
 
 SIZE = 1000
 
@@ -36,7 +36,7 @@ def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     y = te.extern([(SIZE,)], [x], body, name="copy", dtype="int32")
     export(tvm.compile(te.create_prim_func([x, y]), target=resolve_target("llvm")), tmp_path / "copy.so")
     library = tvm_ffi.load_module(str(tmp_path / "copy.so"))
-    assert join_team(tmp_path / "copy.so")
+    assert join_openmp(tmp_path / "copy.so")
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield library["main"]

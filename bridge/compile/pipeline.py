@@ -14,11 +14,11 @@ from ..attributes import LIBRARY_CALL, OVERWRITES, WRITTEN
 from ..kinds import Kernel, Kind
 from ..runtime.machine import RELEASE
 from . import intrinsics, lowering
+from .horizontal_fusion import fuse_horizontally
 from .in_place import write_in_place
 from .operations import operations
 from .schedule import is_element_wise, schedule_kernels
 from .selects import keep_selects
-from .siblings import group_siblings
 from .subtraction import keep_subtractions
 
 
@@ -32,7 +32,7 @@ def passes(target: tvm.target.Target) -> list[Any]:
         rx.FuseOps(fuse_opt_level=2),
         rx.FuseTIR(),
         # Kernels over the same elements become one with several results.
-        group_siblings(is_element_wise),
+        fuse_horizontally(is_element_wise),
         rx.FuseTIR(),
         keep_subtractions(),
         rx.DeadCodeElimination(["main"]),

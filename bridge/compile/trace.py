@@ -24,7 +24,7 @@ from .selects import keep_selects
 from .target import resolve_target
 
 FUSION = "FuseOps"  # the pass that chooses what becomes one kernel
-SIBLINGS = "GroupSiblings"  # and the one that puts such kernels together
+HORIZONTAL_FUSION = "FuseHorizontally"  # and the one that puts such kernels together
 #: Characters of a kernel's LLVM IR that a page keeps.
 LONGEST = 20_000
 
@@ -73,7 +73,7 @@ def traced(
         text = _main(module)
         if text != mains[-1][1]:
             mains.append((f"after {name}", text))
-        if name in (FUSION, SIBLINGS):
+        if name in (FUSION, HORIZONTAL_FUSION):
             members = translation.kernels | {kernel: set(nodes) for kernel, nodes in groups.items()}
             found = _fused(module, translation, members)
             groups.update({kernel: nodes for kernel, nodes in found if len(nodes) > 1})

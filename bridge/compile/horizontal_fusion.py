@@ -88,13 +88,13 @@ class _Group:
             self.place = call.number
 
 
-def group_siblings(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
+def fuse_horizontally(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
     """A module pass, to run when every kernel is a call_tir. FuseTIR makes one kernel of each group after it.
 
     `is_element_wise`: whether a function computes each element of its result in one step, and in the result's order.
     """
 
-    @tvm.transform.module_pass(opt_level=0, name="GroupSiblings")
+    @tvm.transform.module_pass(opt_level=0, name="FuseHorizontally")
     def apply(module: tvm.IRModule, _: Any) -> tvm.IRModule:
         main = module["main"]
         known: dict[Any, bool] = {}

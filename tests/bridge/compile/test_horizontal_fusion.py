@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.compile import siblings
-from relaxgrad.bridge.compile.siblings import LARGE
+from relaxgrad.bridge.compile import horizontal_fusion
+from relaxgrad.bridge.compile.horizontal_fusion import LARGE
 
 OPTIONS = {"cache": "off", "compile_in": "here"}
 
@@ -82,14 +82,14 @@ def test_large_results_are_not_made_long_before_they_are_read() -> None:
 def test_large_inputs_do_not_wait_for_a_long_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each product is read once; in one kernel all of them would be alive at once."""
     groups: list[int] = []
-    own = siblings._groups
+    own = horizontal_fusion._groups
 
     def counted(*args: Any) -> Any:
         found = own(*args)
         groups.extend(len(group.members) for group in found)
         return found
 
-    monkeypatch.setattr(siblings, "_groups", counted)
+    monkeypatch.setattr(horizontal_fusion, "_groups", counted)
 
     def f(x: torch.Tensor, a: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(x * ((a + k) @ w) for k in range(10))

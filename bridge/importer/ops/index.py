@@ -9,7 +9,7 @@ import torch
 from tvm import te, tirx
 
 from ...kinds import Kind, ReasonKind
-from ..compute import bags, checks, distance, layout
+from ..compute import checks, distance, embedding_bag, layout
 from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
@@ -123,7 +123,9 @@ def convert_embedding_bag_backward(
     factors = [] if weights is None else [weights]
 
     def compute(g: te.Tensor, i: te.Tensor, o: te.Tensor, *rest: te.Tensor) -> te.Tensor:
-        return bags.gradient(g, i, o, rows, padding_idx, rest[0] if divisors else None, rest[-1] if factors else None)
+        return embedding_bag.gradient(
+            g, i, o, rows, padding_idx, rest[0] if divisors else None, rest[-1] if factors else None
+        )
 
     return ctx.compute(compute, [*given, *divisors, *factors])
 

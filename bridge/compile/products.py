@@ -1,9 +1,9 @@
 """Which products of few rows generated code is better at than the BLAS: measured once a machine.
 
-MKL packs a matrix before it multiplies by it. On AMD's Zen 4 generated code, which packs nothing (compute/few_rows.py),
-takes half of MKL's time for 8 rows; on Intel's Ice Lake it takes more. So the first graph on a machine that has such a
-product times both, and the answer is kept beside the compiled graphs. A process that finds the answer does not load
-TVM's compiler for it.
+MKL packs a matrix before it multiplies by it. On AMD's Zen 4 generated code, which packs nothing
+(compute/small_m_gemm.py), takes half of MKL's time for 8 rows; on Intel's Ice Lake it takes more. So the first graph on
+a machine that has such a product times both, and the answer is kept beside the compiled graphs. A process that finds
+the answer does not load TVM's compiler for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 import torch.fx
 
 from .. import blas
-from ..blas import FEW_ROWS, FEWEST_COLUMNS
+from ..blas import FEWEST_COLUMNS, SMALL_M
 from ..files import write_whole
 from ..forked import in_fork
 from . import cache_folder
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..runtime.machine import Machine
 
 #: Rows that are measured, each for the counts from it up to the next.
-ROWS = (FEW_ROWS.start, 8, 16)
+ROWS = (SMALL_M.start, 8, 16)
 #: The matrix that they are multiplied by: the weight of a recurrent layer of 256.
 INNER, COLUMNS = 256, 1024
 ROUNDS = 30
@@ -64,7 +64,7 @@ def rows_to_generate(module: torch.fx.GraphModule, keeps: bool = True) -> frozen
     cannot be measured, all products go to the BLAS, in this process.
     """
     global _table
-    if not _has_few_rows(module):
+    if not _has_small_m(module):
         return frozenset()
     if _table is None:
         with _lock:
@@ -86,18 +86,13 @@ def _path() -> Path:
     return cache_folder.location() / "products.json"
 
 
-def _has_few_rows(module: torch.fx.GraphModule) -> bool:
+def _has_small_m(module: torch.fx.GraphModule) -> bool:
     for node in module.graph.nodes:
         if node.target in (aten.mm.default, aten.addmm.default):
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor) and value.dtype is torch.float32:
                 rows, columns = value.shape
-                if (
-                    isinstance(rows, int)
-                    and rows in FEW_ROWS
-                    and isinstance(columns, int)
-                    and columns >= FEWEST_COLUMNS
-                ):
+                if isinstance(rows, int) and rows in SMALL_M and isinstance(columns, int) and columns >= FEWEST_COLUMNS:
                     return True
     return False
 
@@ -159,19 +154,19 @@ def _measured() -> frozenset[int] | None:
 
 
 def _faster() -> list[int]:
-    ends = (*ROWS[1:], FEW_ROWS.stop)
+    ends = (*ROWS[1:], SMALL_M.stop)
     return [row for rows, end in zip(ROWS, ends, strict=True) if _is_faster(rows) for row in range(rows, end)]
 
 
 def _is_faster(rows: int) -> bool:
     """Whether a generated kernel takes less time than one that calls the BLAS, both called in the same way."""
-    from ..importer.compute import few_rows, gemm
+    from ..importer.compute import gemm, small_m_gemm
 
     sizes = (rows, INNER), (INNER, COLUMNS)
     left, right = (gemm.Matrix(*size, False, size[1]) for size in sizes)
     like: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the defaults are
     operands = [torch.ones(*size, **like) for size in sizes]
-    generated = _machine(sizes, lambda a, b: few_rows.product(a, b, left, right))
+    generated = _machine(sizes, lambda a, b: small_m_gemm.product(a, b, left, right))
     called = _machine(sizes, lambda a, b: gemm.product(a, b, left, right, "float32"))
     turns = [_seconds(generated.main, called.main, operands) for _ in range(ROUNDS)]
     ours, theirs = (min(times) for times in zip(*turns, strict=True))

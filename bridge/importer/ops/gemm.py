@@ -9,9 +9,9 @@ import torch
 from tvm import tirx
 
 from ... import blas, torch_api
-from ...blas import FEW_ROWS
+from ...blas import SMALL_M
 from ...kinds import Kind
-from ..compute import few_rows, gemm, layout
+from ..compute import gemm, layout, small_m_gemm
 from ..compute.gemm import Matrix
 from ..context import ConversionContext
 from ..products import is_transpose
@@ -85,7 +85,7 @@ def _product(ctx: ConversionContext, a: TensorValue, b: TensorValue, alpha: floa
     def compute(p: Any, q: Any, *rest: Any) -> Any:
         first = rest[0] if rest else None
         if is_generated:
-            return few_rows.product(p, q, matrix, by, alpha=alpha, start=first)
+            return small_m_gemm.product(p, q, matrix, by, alpha=alpha, start=first)
         return gemm.product(p, q, matrix, by, dtype, alpha=alpha, start=first)
 
     return ctx.compute(compute, [held, root, *([] if start is None else [start])])
@@ -98,7 +98,7 @@ def _turned(ctx: ConversionContext, right: Operand) -> Operand:
     """
     root, by = right
     rows = torch_api.hint_of(ctx.node.meta["val"].shape[0])
-    if not by.transposed or rows not in FEW_ROWS or root.dtype != "float32" or root.shape != (by.columns, by.rows):
+    if not by.transposed or rows not in SMALL_M or root.dtype != "float32" or root.shape != (by.columns, by.rows):
         return right
     if not _is_shared(ctx.node):
         return right
@@ -110,7 +110,7 @@ def _is_generated(ctx: ConversionContext, left: Operand, right: Operand) -> bool
     (held, matrix), (root, by) = left, right
     if not isinstance(matrix.rows, int | tirx.IntImm) or int(matrix.rows) not in ctx.options.generated_rows:
         return False
-    return few_rows.fits(matrix, by, held.shape, root.shape, held.dtype)
+    return small_m_gemm.fits(matrix, by, held.shape, root.shape, held.dtype)
 
 
 def _is_shared(node: torch.fx.Node) -> bool:

@@ -149,7 +149,7 @@ def test_this_machine_can_be_measured() -> None:
     finally:
         torch.set_default_dtype(torch.float32)
     assert found is not None
-    assert found <= frozenset(blas.FEW_ROWS)
+    assert found <= frozenset(blas.SMALL_M)
 
 
 @pytest.mark.parametrize(("ours", "theirs", "expected"), [(1.0, 2.0, True), (2.0, 1.0, False), (0.99, 1.0, False)])

@@ -11,7 +11,7 @@ import torch
 from relaxgrad.bridge import blas
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.compile import products
-from relaxgrad.bridge.importer.compute import few_rows, gemm
+from relaxgrad.bridge.importer.compute import gemm, small_m_gemm
 from relaxgrad.bridge.importer.ops.gemm import ENOUGH_TO_TURN
 from tests.bridge.importer.harness import run_test
 
@@ -135,32 +135,32 @@ def test_matrix_says_when_a_layout_has_no_blas_form() -> None:
 
 
 @pytest.fixture
-def _slow_for_few_rows() -> Iterator[None]:
+def _slow_for_small_m() -> Iterator[None]:
     """Products of few rows are generated, whatever this CPU: its vectors may be narrower, not the result other."""
-    with mock.patch.object(products, "rows_to_generate", return_value=frozenset(blas.FEW_ROWS)):
+    with mock.patch.object(products, "rows_to_generate", return_value=frozenset(blas.SMALL_M)):
         yield
 
 
-@pytest.mark.usefixtures("_slow_for_few_rows")
+@pytest.mark.usefixtures("_slow_for_small_m")
 @pytest.mark.parametrize("rows", [3, 8, 9, 24])
 @pytest.mark.parametrize(("inner", "columns"), [(5, 48), (300, 100), (256, 64), (513, 1000)])
-def test_a_product_of_few_rows_is_generated(rows: int, inner: int, columns: int) -> None:
+def test_a_product_of_small_m_is_generated(rows: int, inner: int, columns: int) -> None:
     with mock.patch.object(gemm, "product", side_effect=AssertionError("the BLAS was called")):
         run_test(torch.mm, torch.randn(rows, inner), torch.randn(inner, columns), grad=False)
 
 
-@pytest.mark.usefixtures("_slow_for_few_rows")
+@pytest.mark.usefixtures("_slow_for_small_m")
 @pytest.mark.parametrize("alpha", [1, -1.5])
 @pytest.mark.parametrize("start", [(56,), (8, 1), (1, 56), (8, 56), (1,), ()], ids=str)
-def test_a_product_of_few_rows_starts_from_a_broadcast_tensor(start: tuple[int, ...], alpha: float) -> None:
+def test_a_product_of_small_m_starts_from_a_broadcast_tensor(start: tuple[int, ...], alpha: float) -> None:
     run_test(
         lambda s, x, w: torch.addmm(s, x, w, alpha=alpha),
         torch.randn(start), torch.randn(8, 20), torch.randn(20, 56), grad=False, ops={"aten.addmm.default"},
     )  # fmt: skip
 
 
-@pytest.mark.usefixtures("_slow_for_few_rows")
-def test_factors_of_few_rows_are_read_where_they_lie() -> None:
+@pytest.mark.usefixtures("_slow_for_small_m")
+def test_factors_of_small_m_are_read_where_they_lie() -> None:
     def products(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x[4:9] @ w[10:30, 16:80], x[:5, :7] @ w[3:10], x[::4] @ w[:20], x[:4, 3:] @ w[3:20, -48:]
 
@@ -172,7 +172,7 @@ def test_factors_of_few_rows_are_read_where_they_lie() -> None:
     run_test(of_stacks, torch.randn(3, 8, 20), torch.randn(1, 30, 60)[:, :20], grad=False)
 
 
-@pytest.mark.usefixtures("_slow_for_few_rows")
+@pytest.mark.usefixtures("_slow_for_small_m")
 def test_a_transposed_matrix_that_many_products_read_is_turned_once() -> None:
     def steps(count: int) -> Callable[..., torch.Tensor]:
         def run(h: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -182,7 +182,7 @@ def test_a_transposed_matrix_that_many_products_read_is_turned_once() -> None:
 
         return run
 
-    with mock.patch.object(few_rows, "product", side_effect=few_rows.product) as generated:
+    with mock.patch.object(small_m_gemm, "product", side_effect=small_m_gemm.product) as generated:
         run_test(steps(ENOUGH_TO_TURN), torch.randn(4, 64), torch.randn(64, 64) / 8, grad=False)
         assert generated.call_count == 1  # one kernel for all of them
         run_test(steps(ENOUGH_TO_TURN - 1), torch.randn(4, 64), torch.randn(64, 64) / 8, grad=False, kinds=BOTH)
@@ -215,7 +215,7 @@ def test_the_blas_too_gets_the_turned_matrix(dynamic: bool) -> None:
     assert {call.args[3].transposed for call in called.call_args_list} == {False}
 
 
-@pytest.mark.usefixtures("_slow_for_few_rows")
+@pytest.mark.usefixtures("_slow_for_small_m")
 @pytest.mark.parametrize(
     ("left", "right"),
     [((2, 64), (64, 64)), ((25, 64), (64, 64)), ((8, 64), (64, 47))],
@@ -225,8 +225,8 @@ def test_other_products_call_the_blas(left: tuple[int, int], right: tuple[int, i
     run_test(torch.mm, torch.randn(left), torch.randn(right), grad=False, kinds=LIBRARY)
 
 
-@pytest.mark.usefixtures("_slow_for_few_rows")
-def test_products_of_few_rows_propagate_nan_and_infinity() -> None:
+@pytest.mark.usefixtures("_slow_for_small_m")
+def test_products_of_small_m_propagate_nan_and_infinity() -> None:
     x, w = torch.randn(8, 300), torch.randn(300, 64)
     x[1, 2], x[3, 299], w[5, 63] = float("nan"), float("inf"), float("-inf")
     run_test(torch.mm, x, w, grad=False)

@@ -15,7 +15,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from ...blas import FEW_ROWS, FEWEST_COLUMNS
+from ...blas import FEWEST_COLUMNS, SMALL_M
 from .gemm import Matrix
 from .layout import const, is_one, unflatten
 from .pointwise import cast, number
@@ -40,7 +40,7 @@ def fits(lhs: Matrix, rhs: Matrix, left_shape: Sequence[Any], right_shape: Seque
         return False
     if not all(isinstance(n, int | tirx.IntImm) for n in (*sizes, *left_shape, *right_shape)):
         return False
-    if int(lhs.rows) not in FEW_ROWS or int(rhs.columns) < FEWEST_COLUMNS:
+    if int(lhs.rows) not in SMALL_M or int(rhs.columns) < FEWEST_COLUMNS:
         return False
     if not all(is_one(size) for size in right_shape[:-2]):  # the loop over its rows would divide for each index
         return False
@@ -109,7 +109,7 @@ def product(
         return builder.get()
 
     inputs = [a, b] if start is None else [a, b, start]
-    return te.extern([(lhs.rows, rhs.columns)], inputs, body, name="few_rows", dtype="float32")
+    return te.extern([(lhs.rows, rhs.columns)], inputs, body, name="small_m_gemm", dtype="float32")
 
 
 def _groups(rows: int) -> list[range]:

@@ -263,22 +263,22 @@ def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
         if options.on_compile_error == "raise":
             raise
         sound = False
-        translation, code = _without_culprits(captured, translation, target, how)
+        translation, code = _without_failing_nodes(captured, translation, target, how)
     compiled = Compiled(None, translation.plan.in_place(code.written), translation.nodes, code.kernels)
     seconds = {"translate": translated - start, "compile": time.perf_counter() - translated}
     return _Built(code.executable, compiled, seconds, asked, sound)
 
 
-def _without_culprits(
+def _without_failing_nodes(
     captured: CapturedGraph, failed: Translation, target: Any, how: Options
 ) -> tuple[Translation, Code]:
     """(translation, its code) of a graph that TVM failed to compile: first without the nodes whose kernel
     fails alone, then without fusion. Raises what TVM raises in the end."""
-    from .compile.blame import culprits, unfused
+    from .compile.bisect import failing_nodes, unfused
     from .compile.pipeline import compile_module
     from .importer.translate import translate
 
-    if nodes := culprits(failed, lambda module: compile_module(module, target)):
+    if nodes := failing_nodes(failed, lambda module: compile_module(module, target)):
         failed = translate(captured, replace(how, not_native=nodes))
         with contextlib.suppress(Exception):  # fusion may fail as well
             return failed, compile_module(failed.module, target)

@@ -12,7 +12,7 @@ from torch import nn
 
 from relaxgrad.bridge import backend
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.compile import blame
+from relaxgrad.bridge.compile import bisect
 from relaxgrad.bridge.errors import UnsupportedOps, UserError
 from relaxgrad.bridge.importer import registry
 from relaxgrad.bridge.kinds import Kind, ReasonKind
@@ -176,7 +176,7 @@ def test_a_fault_of_fusion_costs_the_fusion_only(monkeypatch: pytest.MonkeyPatch
     def fails_on_fused(module: Any, target: Any) -> Any:
         names = {str(v.name_hint) for v in module.functions}
         patterns = [f.attrs.get("op_pattern") for f in module.functions.values() if f.attrs]
-        if len(names) > 2 and not any(p is not None and int(p) == blame.OPAQUE for p in patterns):
+        if len(names) > 2 and not any(p is not None and int(p) == bisect.OPAQUE for p in patterns):
             raise RuntimeError("planted")
         return compile_module(module, target)
 

@@ -16,7 +16,7 @@ from ..plan import Translation
 Compile = Callable[[tvm.IRModule], Any]
 
 
-def culprits(translation: Translation, compile: Compile) -> dict[str, str]:
+def failing_nodes(translation: Translation, compile: Compile) -> dict[str, str]:
     """The nodes whose kernel fails to compile alone, each with the error; empty where every kernel compiles alone.
 
     Takes some 20 ms a kernel, and is for after a failure only.

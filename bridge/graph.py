@@ -19,7 +19,7 @@ from .kinds import Reason, ReasonKind
 from .options import DEFAULTS, BackendOptions
 from .records import is_symbolic, of_every_op, publish, record_in_aten, record_of
 from .schemas import CapturedGraph, GraphKind
-from .threads import settle_pools
+from .threads import configure_threads
 
 if TYPE_CHECKING:
     from .compile.cache_key import Key
@@ -71,7 +71,7 @@ def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Runnable:
     """A graph as an Executable: out of the cache, or else translated and compiled, here or by a child process."""
     from .compile import apart, cache
 
-    settle_pools()
+    configure_threads()
     start = time.perf_counter()
     key, compiled = _kept(captured, options)
     if key is not None and compiled is not None:

@@ -21,7 +21,7 @@ LAUNCH = "relaxgrad_openmp_launch"
 OPENMP = ("relaxgrad_openmp_parallel", "relaxgrad_openmp_number", "relaxgrad_openmp_count", "relaxgrad_openmp_most")
 
 
-def settle_pools() -> None:
+def configure_threads() -> None:
     """Sets TVM's pool, where one is started, up to live beside torch's; before the first kernel runs in the process."""
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
     os.environ.setdefault("TVM_BIND_THREADS", "0")

@@ -23,8 +23,8 @@ from ..errors import RelaxgradError
 from ..plan import CallingPlan, InPlace, OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
 from ..schemas import GraphRecord
 from .compiled import Compiled
-from .heap import settle_heap
 from .machine import Machine
+from .malloc import configure_malloc
 from .plans import Holder, Scalars, output_reader
 from .sites import Frame, build_site, current, for_vm, memory_order
 
@@ -69,7 +69,7 @@ class Executable:
         ]
         self._outputs = [output_reader(output) for output in plan.outputs]
         self._result_numbers = range(plan.result_count)
-        settle_heap()
+        configure_malloc()
         self.live.add(self)
 
     def _machine(self) -> Machine:

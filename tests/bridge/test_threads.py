@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 
-from relaxgrad.bridge.threads import settle_pools
+from relaxgrad.bridge.threads import configure_threads
 
 NAMES = ("TVM_THREAD_POOL_SPIN_COUNT", "TVM_BIND_THREADS", "TVM_NUM_THREADS")
 
@@ -18,13 +18,13 @@ def test_the_pool_gets_as_many_threads_as_torch_and_does_not_spin() -> None:
     with mock.patch.dict(os.environ):
         for name in NAMES:
             os.environ.pop(name, None)
-        settle_pools()
+        configure_threads()
         assert [os.environ[name] for name in NAMES] == ["0", "0", str(torch.get_num_threads())]
 
 
 def test_what_the_user_has_set_stays() -> None:
     with mock.patch.dict(os.environ, dict.fromkeys(NAMES, "3")):
-        settle_pools()
+        configure_threads()
         assert [os.environ[name] for name in NAMES] == ["3", "3", "3"]
 
 

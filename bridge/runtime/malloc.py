@@ -19,7 +19,7 @@ _LARGEST = (32 << 20) - (64 << 10)
 
 
 @functools.cache
-def settle_heap() -> None:
+def configure_malloc() -> None:
     """Frees one large block, whose pages were never touched: see Note [Freed memory]. Once a process.
 
     Where the user has set the threshold (mallopt, MALLOC_TRIM_THRESHOLD_), or uses another C library or allocator, it

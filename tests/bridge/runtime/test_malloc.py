@@ -7,10 +7,10 @@ import sys
 
 PROGRAM = """
 import resource, sys, torch
-from relaxgrad.bridge.runtime.heap import settle_heap
+from relaxgrad.bridge.runtime.malloc import configure_malloc
 torch.set_num_threads(1)
 if sys.argv[1] == "settled":
-    settle_heap()
+    configure_malloc()
 
 def step():  # the largest blocks are those that a model's convolutions take and free
     blocks = [torch.empty(100_000, dtype=torch.uint8).fill_(1) for _ in range(40)]

@@ -19,8 +19,8 @@ from ..plan import ScalarRef
 from ..schemas import CapturedGraph, GraphKind, OutputRole
 from .compute import layout
 from .kernel import Made, make_kernel
+from .kernel_dedup import key_of
 from .registry import Refusal
-from .repeats import key_of
 from .types import DTYPES, Symbols, UnsupportedSize
 from .values import SymbolicNumber, TensorValue, Value
 from .wrappers import unwrapped
@@ -62,7 +62,7 @@ class TranslationState:
         self.kernels: dict[str, set[str]] = defaultdict(set)  # name of a kernel -> the nodes that it computes
         self._scalar_numbers: dict[Any, int] = {}
         self._shared: dict[Any, TensorValue] = {}
-        self._made: dict[Hashable, Made] = {}  # by the keys of repeats.py
+        self._made: dict[Hashable, Made] = {}  # by the keys of kernel_dedup.py
 
     @property
     def is_backward(self) -> bool:

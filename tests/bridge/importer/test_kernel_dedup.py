@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 
 from relaxgrad.bridge.backend import relaxgrad
 from relaxgrad.bridge.importer import state
-from relaxgrad.bridge.importer.repeats import key_of
+from relaxgrad.bridge.importer.kernel_dedup import key_of
 
 
 def tensor(*shape: Any, dtype: str = "float32", name: str = "x") -> relax.Var:

@@ -11,7 +11,7 @@ profiled ones, that of a kernel its median over the profiled ones, so that a slo
 Note [Memory-bound kernels]
 A native kernel is memory-bound where its bytes take longer at the copy's bandwidth than its operations at the rate of
 the machine's arithmetic instructions. That rate is half the GEMM's: an instruction of a matrix product is a product and
-a sum. Operations are a lower bound (compile/operations.py), and few programs reach that rate, so kernels that are in
+a sum. Operations are a lower bound (compile/flop_count.py), and few programs reach that rate, so kernels that are in
 truth held up by arithmetic count as memory-bound rather than the other way round.
 """
 

@@ -43,7 +43,7 @@ class Kernel:
     """One kernel of a compiled graph."""
 
     kind: Kind  # native or library
-    operations: int | None = None  # of a native one's call, as compile/operations.py counts them; None: not known
+    operations: int | None = None  # of a native one's call, as compile/flop_count.py counts them; None: not known
     overwrites: tuple[int, ...] = ()  # numbers of the arguments whose memory takes a result
 
 

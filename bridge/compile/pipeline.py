@@ -14,9 +14,9 @@ from ..attributes import LIBRARY_CALL, OVERWRITES, WRITTEN
 from ..kinds import Kernel, Kind
 from ..runtime.machine import RELEASE
 from . import intrinsics, lowering
+from .flop_count import operations
 from .horizontal_fusion import fuse_horizontally
 from .in_place import write_in_place
-from .operations import operations
 from .schedule import is_element_wise, schedule_kernels
 from .selects import keep_selects
 from .subtraction import keep_subtractions

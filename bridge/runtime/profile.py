@@ -26,7 +26,7 @@ class KernelTime:
     seconds: float = 0.0
     bytes: int = 0  # of arguments and results, each once, what is written in place twice; see flops.py
     flops: int = 0  # of matrix products, convolutions and attention; 0 where the shapes do not tell
-    operations: int | None = None  # of a native kernel, see compile/operations.py; None where they are not known
+    operations: int | None = None  # of a native kernel, see compile/flop_count.py; None where they are not known
 
 
 @contextlib.contextmanager

@@ -28,8 +28,8 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_ffi.structural import structural_equal
 
 from ...importer.compute import intrinsic
-from .one_loop import under_one_loop
-from .places import tests_places
+from .index_predicates import tests_places
+from .loop_fusion import fuse_loops
 from .primitives import Block, Loop, Schedule
 
 #: Elements of a vector loop; LLVM splits or joins them for the registers that there are.
@@ -68,7 +68,7 @@ def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
         blocks = _after_numbers(sch)
         ahead = {sch.get(b).name_hint for b in left} - {sch.get(b).name_hint for b in blocks}
         if depth := _rows(sch, blocks) or _same_elements(sch, blocks):
-            return under_one_loop(sch.function, depth, ahead)
+            return fuse_loops(sch.function, depth, ahead)
         sch = Schedule(function)
         _inline(sch, keep_expensive=False)
     _give_loops(sch)

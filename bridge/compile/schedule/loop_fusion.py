@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 
-def under_one_loop(function: tirx.PrimFunc, depth: int, ahead: Collection[str] = ()) -> tirx.PrimFunc:
+def fuse_loops(function: tirx.PrimFunc, depth: int, ahead: Collection[str] = ()) -> tirx.PrimFunc:
     """One nest of `depth` loops around what the nests of all blocks have below as many loops; those of the blocks that
     are called `ahead` come before it.
 

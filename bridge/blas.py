@@ -17,7 +17,7 @@ import torch
 _WANTED = ("sgemm_", "dgemm_", "cblas_sgemm_batch", "cblas_dgemm_batch")
 
 #: Rows of a product of float32 that generated code may be better at: of fewer, MKL makes a matrix-vector product; of
-#: more, it comes close or is ahead. Which of them are is measured: see compile/products.py.
+#: more, it comes close or is ahead. Which of them are is measured: see compile/gemm_autotuning.py.
 SMALL_M = range(3, 25)
 #: And columns: three vectors of AVX-512.
 FEWEST_COLUMNS = 48

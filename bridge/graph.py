@@ -220,7 +220,7 @@ def is_kept(captured: CapturedGraph, options: BackendOptions) -> bool:
 
 def _part_of_key(captured: CapturedGraph, options: BackendOptions) -> tuple[Any, ...]:
     """The options on which the code of a graph depends, and what was measured of its products."""
-    from .compile.products import rows_to_generate
+    from .compile.gemm_autotuning import rows_to_generate
 
     rows = rows_to_generate(captured.module, keeps=options.cache == "on")
     return options.fallback, options.target, options.on_compile_error, sorted(rows)
@@ -242,8 +242,8 @@ def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
 
     What is `asked` or not `sound` is not kept: see Note [What is kept] in compile/cache.py.
     """
+    from .compile.gemm_autotuning import rows_to_generate
     from .compile.pipeline import compile_module
-    from .compile.products import rows_to_generate
     from .compile.target import resolve_target
     from .importer.state import Options
     from .importer.translate import translate

@@ -90,7 +90,7 @@ def record_in_aten(captured: CapturedGraph, reasons: Sequence[Reason], why: Reas
 
 def planned_nodes(captured: CapturedGraph) -> tuple[NodeRecord, ...]:
     """How each node of a graph would run, with the backend's default options. Translates it; compiles none of it."""
-    from .compile.products import rows_to_generate
+    from .compile.gemm_autotuning import rows_to_generate
     from .importer.state import CannotTranslate, Options
     from .importer.translate import translate
 

@@ -49,13 +49,13 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
 @app.command("clear")
 def clear() -> None:
     """Remove every compiled graph, and what was measured of this machine. Running processes keep what they have."""
-    from relaxgrad.bridge.compile import products
+    from relaxgrad.bridge.compile import gemm_autotuning
     from relaxgrad.bridge.compile.cache_folder import Folder, location
 
     folder = Folder(location())
     try:
         removed = folder.clear()
-        products.forget()
+        gemm_autotuning.forget()
     except OSError as error:
         raise RelaxgradError(f"{error.filename} cannot be removed: {error.strerror}") from None
     size = sum(entry.size for entry in removed)

@@ -17,9 +17,9 @@ from ..kinds import Kind
 from ..plan import Translation
 from ..schemas import CapturedGraph
 from . import intrinsics, lowering
+from .gemm_autotuning import rows_to_generate
 from .in_place import before_in_place
 from .pipeline import run_passes
-from .products import rows_to_generate
 from .selects import keep_selects
 from .target import resolve_target
 

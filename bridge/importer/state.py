@@ -41,7 +41,9 @@ class Options:
     fallback: str = "aten"  # "error": raise UnsupportedOps with every reason
     on_compile_error: str = "aten"  # "raise": a fault in a converter is raised and not made a reason
     not_native: Mapping[str, str] = field(default_factory=dict)  # nodes that TVM failed to compile, each with why
-    generated_rows: frozenset[int] = frozenset()  # products of so many rows are generated: see compile/products.py
+    generated_rows: frozenset[int] = (
+        frozenset()
+    )  # products of so many rows are generated: see compile/gemm_autotuning.py
 
 
 class TranslationState:

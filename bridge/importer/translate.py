@@ -31,9 +31,9 @@ from ..plan import CallingPlan, NodeReport, Translation
 from ..schemas import CapturedGraph
 from . import layouts
 from .context import ConversionContext
+from .gemm_sums import SumOfProducts, convert_sum, sums_of_products
 from .inputs import Inputs
 from .outputs import Outputs
-from .products import SumOfProducts, convert_sum, sums_of_products
 from .registry import Refusal, registry
 from .sites import consumed_outputs, draws_random
 from .state import CannotTranslate, Options
@@ -173,7 +173,7 @@ class _Translator:
             self._fall_back(node, Refusal(ReasonKind.COMPILE, f"{type(error).__name__}: {last_line(error)}"))
 
     def _sum(self, node: torch.fx.Node, tree: SumOfProducts) -> None:
-        """A sum of matrix products as one (products.py), or each of its nodes as it would be alone."""
+        """A sum of matrix products as one (gemm_sums.py), or each of its nodes as it would be alone."""
         nodes = [n for n in self._ctx.graph.nodes if n in tree.inner] + [node]
         try:
             self._ctx.env[node] = layouts.checked(self._ctx, node, convert_sum(self._ctx, tree), {0})

@@ -14,7 +14,7 @@ from ...kinds import Kind
 from ..compute import gemm, layout, small_m_gemm
 from ..compute.gemm import Matrix
 from ..context import ConversionContext
-from ..products import is_transpose
+from ..gemm_sums import is_transpose
 from ..registry import register
 from ..values import SymbolicNumber, TensorValue
 

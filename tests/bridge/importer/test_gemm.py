@@ -10,7 +10,7 @@ import torch
 
 from relaxgrad.bridge import blas
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.compile import products
+from relaxgrad.bridge.compile import gemm_autotuning
 from relaxgrad.bridge.importer.compute import gemm, small_m_gemm
 from relaxgrad.bridge.importer.ops.gemm import ENOUGH_TO_TURN
 from tests.bridge.importer.harness import run_test
@@ -137,7 +137,7 @@ def test_matrix_says_when_a_layout_has_no_blas_form() -> None:
 @pytest.fixture
 def _slow_for_small_m() -> Iterator[None]:
     """Products of few rows are generated, whatever this CPU: its vectors may be narrower, not the result other."""
-    with mock.patch.object(products, "rows_to_generate", return_value=frozenset(blas.SMALL_M)):
+    with mock.patch.object(gemm_autotuning, "rows_to_generate", return_value=frozenset(blas.SMALL_M)):
         yield
 
 
@@ -203,7 +203,7 @@ def test_the_blas_too_gets_the_turned_matrix(dynamic: bool) -> None:
 
     model = Steps()
     with (
-        mock.patch.object(products, "rows_to_generate", return_value=frozenset()),
+        mock.patch.object(gemm_autotuning, "rows_to_generate", return_value=frozenset()),
         mock.patch.object(gemm, "product", side_effect=gemm.product) as called,
     ):
         options = {"cache": "off", "compile_in": "here"}

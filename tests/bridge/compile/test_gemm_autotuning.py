@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from relaxgrad.bridge import blas
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.compile import products
+from relaxgrad.bridge.compile import gemm_autotuning
 from relaxgrad.cli.cache import app as cli
 
 
@@ -27,8 +27,8 @@ def measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     monkeypatch.setenv("RELAXGRAD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("RELAXGRAD_CACHE", raising=False)
-    monkeypatch.setattr(products, "_measured", measured)
-    monkeypatch.setattr(products, "_table", None)
+    monkeypatch.setattr(gemm_autotuning, "_measured", measured)
+    monkeypatch.setattr(gemm_autotuning, "_table", None)
     return seen
 
 
@@ -41,7 +41,7 @@ def products_run(rows: int) -> int:
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_table", None)
+    monkeypatch.setattr(gemm_autotuning, "_table", None)
 
 
 def test_each_number_of_rows_goes_where_it_is_faster(measurements: list[str]) -> None:
@@ -97,7 +97,7 @@ def test_nothing_is_kept_for_a_graph_that_is_not(measurements: list[str], tmp_pa
 def test_a_read_only_folder_is_read(measurements: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     products_run(8)
     forget(monkeypatch)
-    monkeypatch.setattr(products.cache_folder.Folder, "prepare", lambda self: False)
+    monkeypatch.setattr(gemm_autotuning.cache_folder.Folder, "prepare", lambda self: False)
     assert products_run(9) == 1
     assert len(measurements) == 1
 
@@ -109,10 +109,10 @@ def test_a_failure_leaves_products_to_the_blas_and_is_not_kept(
         raise OSError("no more processes")
 
     with monkeypatch.context() as patched:
-        patched.setattr(products, "_kept_or_measured", fails)
+        patched.setattr(gemm_autotuning, "_kept_or_measured", fails)
         assert products_run(8) == 0
     with monkeypatch.context() as patched:
-        patched.setattr(products, "_measured", lambda: None)
+        patched.setattr(gemm_autotuning, "_measured", lambda: None)
         forget(patched)
         assert products_run(8) == 0
     forget(monkeypatch)
@@ -123,29 +123,29 @@ def test_a_failure_leaves_products_to_the_blas_and_is_not_kept(
 def test_machines_that_share_a_folder_keep_their_own_answers(
     measurements: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for machine in range(2 * products.KEPT):
+    for machine in range(2 * gemm_autotuning.KEPT):
         forget(monkeypatch)
-        monkeypatch.setattr(products, "surroundings", lambda machine=machine: [machine])
+        monkeypatch.setattr(gemm_autotuning, "surroundings", lambda machine=machine: [machine])
         products_run(8)
     forget(monkeypatch)
     products_run(9)  # the last one again
-    assert len(measurements) == 2 * products.KEPT
-    assert len(products._read()) == products.KEPT
+    assert len(measurements) == 2 * gemm_autotuning.KEPT
+    assert len(gemm_autotuning._read()) == gemm_autotuning.KEPT
 
 
 def test_measuring_changes_nothing_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_is_faster", lambda rows: rows == 16 and torch.get_num_threads() == 1)
+    monkeypatch.setattr(gemm_autotuning, "_is_faster", lambda rows: rows == 16 and torch.get_num_threads() == 1)
     threads = torch.get_num_threads()
-    assert products._measured() == frozenset(range(16, 25))
+    assert gemm_autotuning._measured() == frozenset(range(16, 25))
     assert torch.get_num_threads() == threads
-    monkeypatch.setattr(products, "_is_faster", lambda rows: 1 // 0)
-    assert products._measured() is None
+    monkeypatch.setattr(gemm_autotuning, "_is_faster", lambda rows: 1 // 0)
+    assert gemm_autotuning._measured() is None
 
 
 def test_this_machine_can_be_measured() -> None:
     torch.set_default_dtype(torch.float64)
     try:
-        found = products._measured()
+        found = gemm_autotuning._measured()
     finally:
         torch.set_default_dtype(torch.float32)
     assert found is not None
@@ -156,12 +156,12 @@ def test_this_machine_can_be_measured() -> None:
 def test_the_faster_of_both_by_their_best_times(
     ours: float, theirs: float, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = iter((1.0, 9.0) * products.ROUNDS)  # noise that hits every other round
+    slow = iter((1.0, 9.0) * gemm_autotuning.ROUNDS)  # noise that hits every other round
 
     def timed(*called: Any) -> list[float]:
         noise = next(slow)
         return [ours * noise, theirs * noise]
 
-    monkeypatch.setattr(products, "_seconds", timed)
+    monkeypatch.setattr(gemm_autotuning, "_seconds", timed)
     if "sgemm_" in blas.symbols():
-        assert products._is_faster(8) is expected
+        assert gemm_autotuning._is_faster(8) is expected

@@ -11,7 +11,7 @@ import torch.fx
 from . import logs, torch_api
 from .capture import decompositions, describe, pack_saved
 from .errors import UnsupportedOps, UserError
-from .graph import compile_graph, is_kept, may_compile_apart
+from .graph import compile_graph, is_kept, may_compile_in_worker
 from .kinds import Reason
 from .options import OPTIONS, BackendOptions, parse_options
 from .records import of_every_op, planned_nodes, record_graphs
@@ -33,7 +33,7 @@ def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs:
     - `cache`: "on" keeps compiled graphs for the next process; "off", as RELAXGRAD_CACHE=0 in the environment, compiles
       anew and keeps nothing.
     - `compile_in`: "child" has a child process compile a large graph, and waits for it when the graph is first called
-      (see compile/apart.py); "here" compiles every graph in this process and at once.
+      (see compile/worker.py); "here" compiles every graph in this process and at once.
 
     RELAXGRAD_LOGS in the environment prints what becomes of each graph: see logs.py. Raises UserError for other
     options, and for a `mode`, which is Inductor's.
@@ -54,7 +54,7 @@ def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs:
         bw_compiler=compiler(GraphKind.BACKWARD),
         inference_compiler=compiler(GraphKind.INFERENCE),
         decompositions=decompositions("core_aten", gm),
-        at_once=may_compile_apart(options),  # both at the same time
+        at_once=may_compile_in_worker(options),  # both at the same time
         partition_fn=_partition(options),
     )
     return backend(gm, example_inputs)

@@ -69,7 +69,7 @@ def _guarded(captured: CapturedGraph, options: BackendOptions, compile: Callable
 
 def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Runnable:
     """A graph as an Executable: out of the cache, or else translated and compiled, here or by a child process."""
-    from .compile import apart, cache
+    from .compile import cache, worker
 
     configure_threads()
     start = time.perf_counter()
@@ -78,18 +78,18 @@ def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Runnable:
         nodes = cache.reports(compiled, key, captured.module)
         seconds = {"translate": 0.0, "compile": 0.0, "cache": time.perf_counter() - start}
         return _executable(captured, options, compiled, nodes, seconds, start)
-    if may_compile_apart(options) and apart.worth(captured):
+    if may_compile_in_worker(options) and worker.worth(captured):
         key = key or cache.key_of(captured, _part_of_key(captured, options))
         if key is not None:
             return _apart(captured, options, key, start)
     return _here(captured, options, key, start)
 
 
-def may_compile_apart(options: BackendOptions) -> bool:
+def may_compile_in_worker(options: BackendOptions) -> bool:
     """Whether a child process compiles large graphs; not where options want to see every fault."""
-    from .compile import apart
+    from .compile import worker
 
-    return options == replace(DEFAULTS, cache=options.cache) and apart.possible()
+    return options == replace(DEFAULTS, cache=options.cache) and worker.possible()
 
 
 def _here(captured: CapturedGraph, options: BackendOptions, key: Key | None, start: float) -> Executable:
@@ -114,7 +114,7 @@ def _apart(captured: CapturedGraph, options: BackendOptions, key: Key, start: fl
     """A graph that a child process compiles. It is waited for when it is first called, or at once where sizes are
     symbolic: what translation asks of them becomes a guard of Dynamo's, and the child's questions are not heard here.
     """
-    from .compile import apart, cache
+    from .compile import cache, worker
 
     keeps = options.cache == "on" and cache.in_use(_loaded)
 
@@ -130,7 +130,7 @@ def _apart(captured: CapturedGraph, options: BackendOptions, key: Key, start: fl
         return {"kept": kept, "seconds": built.seconds}
 
     try:
-        job = apart.Job(key, options.target, build)
+        job = worker.Job(key, options.target, build)
     except OSError:  # no process, no memory, or no room for files: what is done here needs none of them
         return _here(captured, options, key, start)
     started = time.perf_counter() - start
@@ -144,16 +144,16 @@ def _apart(captured: CapturedGraph, options: BackendOptions, key: Key, start: fl
         nodes = cache.reports(compiled, key, captured.module)
         return _executable(captured, options, compiled, nodes, seconds, began - started)
 
-    later = _Later(lambda: _guarded(captured, options, finish))
+    later = _CompileFuture(lambda: _guarded(captured, options, finish))
     if logs.wanted() or is_symbolic(captured.module):
         return later.ready()
     return later
 
 
-class _Later:
+class _CompileFuture:
     """A graph that a child process compiles: the first call waits for it. Safe to call from several threads."""
 
-    unfinished: ClassVar[weakref.WeakSet[_Later]] = weakref.WeakSet()
+    unfinished: ClassVar[weakref.WeakSet[_CompileFuture]] = weakref.WeakSet()
 
     def __init__(self, finish: Callable[[], Runnable]):
         self._boxed_call = True  # an attribute of the instance: Dynamo's wrappers copy those only
@@ -176,7 +176,7 @@ class _Later:
 
 
 def _finish_all() -> None:
-    for later in list(_Later.unfinished):
+    for later in list(_CompileFuture.unfinished):
         later.ready()
 
 

@@ -135,13 +135,13 @@ def _measured() -> frozenset[int] | None:
 
     In a fork: the number of threads is the process's, and what measuring does to MKL and to memory ends there.
     """
-    from . import apart
+    from . import worker
 
     if "sgemm_" not in blas.symbols():
         return frozenset()
-    if not apart.possible():
+    if not worker.possible():
         return None
-    apart.load_compiler()
+    worker.load_compiler()
 
     def work() -> dict[str, list[int]]:
         torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """A graph compiled in a fork of this process, while this one goes on tracing.
 
-Note [Why apart]
+Note [Why a worker]
 Memory: TVM's compiler and LLVM leave some 50 MB behind in a process, as much as a small model trains in; here that ends
 with the child. Time: AOTAutograd traces the backward graph while the forward one compiles, and both compile at once on
 two cores. And where TVM ends the process, it ends the child, and the graph runs in ATen.

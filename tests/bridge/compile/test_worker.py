@@ -19,15 +19,15 @@ from torch import Tensor, nn
 
 from relaxgrad.bridge import forked, graph
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.compile import apart
+from relaxgrad.bridge.compile import worker
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import GraphKind, GraphRecord
 
 
 @pytest.fixture(autouse=True)
 def small_graphs_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr(apart, "LEAST_NODES", 1)
-    monkeypatch.setattr(apart, "_unfit", False)
+    monkeypatch.setattr(worker, "LEAST_NODES", 1)
+    monkeypatch.setattr(worker, "_unfit", False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield
     torch.compiler.reset()
@@ -158,7 +158,7 @@ def test_a_child_that_waits_for_a_lock_is_given_up_and_no_other_is_made(
     with pytest.warns(RuntimeWarning, match="relaxgrad compiles in this process from now on"):
         train()
     assert built_here == [GraphKind.FORWARD, GraphKind.BACKWARD]
-    assert not apart.possible()
+    assert not worker.possible()
 
 
 def test_symbolic_sizes_are_settled_while_dynamo_listens() -> None:
@@ -200,16 +200,16 @@ def test_a_child_that_someone_kills_costs_its_graph_only(monkeypatch: pytest.Mon
 
 
 def test_no_more_children_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "cpu_cores", lambda: 1)
+    monkeypatch.setattr(worker, "cpu_cores", lambda: 1)
     most = 0
-    fork = apart.Fork
+    fork = worker.Fork
 
     def counted(function: Any) -> Any:
         nonlocal most
         made = fork(function)
-        most = max(most, len([r for r in [*apart._at_work] if (f := r()) is not None and not f.ended()]) + 1)
+        most = max(most, len([r for r in [*worker._at_work] if (f := r()) is not None and not f.ended()]) + 1)
         return made
 
-    monkeypatch.setattr(apart, "Fork", counted)
+    monkeypatch.setattr(worker, "Fork", counted)
     train()
     assert most == 1

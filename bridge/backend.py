@@ -9,7 +9,7 @@ import torch
 import torch.fx
 
 from . import logs, torch_api
-from .capture import decompositions, describe, pack_saved
+from .capture import coalesce_saved, decompositions, describe
 from .errors import UnsupportedOps, UserError
 from .graph import compile_graph, is_kept, may_compile_in_worker
 from .kinds import Reason
@@ -66,7 +66,7 @@ def _partition(options: BackendOptions) -> Callable[..., Any]:
 
     def partition(*args: Any, num_fwd_outputs: int, **kwargs: Any) -> Any:
         forward, backward = torch_api.partition(*args, num_fwd_outputs=num_fwd_outputs, **kwargs)
-        pack_saved(forward, backward, num_fwd_outputs)
+        coalesce_saved(forward, backward, num_fwd_outputs)
         if options.fallback == "error":
             reasons: list[Reason] = []
             for graph, kind in ((forward, GraphKind.FORWARD), (backward, GraphKind.BACKWARD)):

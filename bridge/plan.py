@@ -188,7 +188,7 @@ class CallingPlan:
     params: list[Param]  # the other parameters of `main`
     input_count: int
     constant_count: int  # graph inputs after the real ones
-    opened: list[int]  # inputs whose slices along the first dim, those of each in order, come after the constants
+    split_inputs: list[int]  # inputs whose slices along the first dim, those of each in order, come after the constants
     mutations: list[Mutation]
     outputs: list[OutputPlan]
     result_count: int  # results of `main`

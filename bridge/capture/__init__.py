@@ -1,8 +1,8 @@
 """Live module -> CapturedGraph: a training graph, and what each of its inputs and outputs means."""
 
+from .coalesce import coalesce_saved
 from .decompose import TABLES, decompositions, is_core, residue
 from .joint import capture_joint
-from .packs import pack_saved
 from .pair import OnRun, capture_pair
 from .show import describe_node, render, save
 from .signature import describe
@@ -13,11 +13,11 @@ __all__ = [
     "OnRun",
     "capture_joint",
     "capture_pair",
+    "coalesce_saved",
     "decompositions",
     "describe",
     "describe_node",
     "is_core",
-    "pack_saved",
     "render",
     "residue",
     "save",

@@ -32,8 +32,8 @@ class Inputs:
         self.params: list[tuple[Param, relax.Var]] = []
         self.constants: list[torch.Tensor] = []
         self.count = 0  # of the placeholders
-        self.opened: list[int] = []  # see CallingPlan
-        self._opened_count = 0  # of their slices
+        self.split_inputs: list[int] = []  # see CallingPlan
+        self._slice_count = 0  # of their slices
         self._fakes: list[Any] = []  # of the placeholders, then the constants themselves
 
     def read(self) -> None:
@@ -93,7 +93,7 @@ class Inputs:
         return self._tensor(index, node.name, constant)
 
     def _open(self, index: int, node: torch.fx.Node) -> None:
-        """Has the slices of a pack (capture/packs.py) enter the function instead of it, each as a tensor of its own.
+        """Has the slices of a pack (capture/coalesce.py) enter the function instead of it, each as a tensor of its own.
 
         Cut out of the pack by the kernels, each slice would make another kernel of what is done with it.
         """
@@ -107,15 +107,15 @@ class Inputs:
             return
         if not fake.is_contiguous():
             return
-        first = self.count + len(self.constants) + self._opened_count
+        first = self.count + len(self.constants) + self._slice_count
         parts = []
         for number in range(fake.shape[0]):
             shape = tuple(fake.shape[1:])
             var = relax.Var(f"{node.name}_{number}", relax.TensorType([_as_expr(n) for n in shape], DTYPES[fake.dtype]))
             self.params.append((TensorParam(first + number, tuple(range(len(shape))), is_empty(shape)), var))
             parts.append(TensorValue(var, shape, DTYPES[fake.dtype]))
-        self.opened.append(index)
-        self._opened_count += len(parts)
+        self.split_inputs.append(index)
+        self._slice_count += len(parts)
         self._ctx.env[unbound] = tuple(parts)
 
     def _make_float_params(self) -> None:

@@ -106,7 +106,7 @@ class _Translator:
                 params=kept,
                 input_count=self._inputs.count,
                 constant_count=len(self._inputs.constants),
-                opened=self._inputs.opened,
+                split_inputs=self._inputs.split_inputs,
                 mutations=mutations,
                 outputs=outputs,
                 result_count=len(returned),
@@ -139,7 +139,7 @@ class _Translator:
         if node.target is operator.getitem:
             self._ctx.env[node] = self._ctx.env[node.args[0]][node.args[1]]  # type: ignore[index]  # a tuple's getitem
             return
-        if node in self._ctx.env:  # an input that was opened
+        if node in self._ctx.env:  # an input that is split
             self._report(node, Kind.METADATA)
             return
         value = node.meta.get("val")

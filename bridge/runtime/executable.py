@@ -91,7 +91,7 @@ class Executable:
         call_args: list[Any] = [values[i] for i in self._size_positions]
         if call_args:
             _bound_memory(id(self), tuple(call_args))
-        for index in self.plan.opened:
+        for index in self.plan.split_inputs:
             inputs += for_vm(inputs[index], None).unbind()
         record = self.record
         for feed in self._feeds:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.capture import packs
+from relaxgrad.bridge.capture import coalesce
 from relaxgrad.bridge.plan import FromFunction
 from relaxgrad.bridge.runtime.executable import Executable
 
@@ -55,15 +55,15 @@ def test_small_tensors_of_one_shape_are_one_output() -> None:
     forward, backward = compare(recurrence, (4, 8), (8, 8))
     assert forward.record.kind.value == "forward"
     assert forward.plan.result_count < STEPS
-    assert len(backward.plan.opened) >= 1
+    assert len(backward.plan.split_inputs) >= 1
     assert len(backward.plan.params) >= STEPS  # the parts enter one by one
 
 
 def test_large_ones_and_few_ones_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    side = 1 + int((packs.SMALL / 8) ** 0.5)
-    assert all(not e.plan.opened for e in compare(recurrence, (side, side), (side, side)))
-    monkeypatch.setattr(packs, "FEWEST", 10 * STEPS)
-    assert all(not e.plan.opened for e in compare(recurrence, (4, 8), (8, 8)))
+    side = 1 + int((coalesce.SMALL / 8) ** 0.5)
+    assert all(not e.plan.split_inputs for e in compare(recurrence, (side, side), (side, side)))
+    monkeypatch.setattr(coalesce, "FEWEST", 10 * STEPS)
+    assert all(not e.plan.split_inputs for e in compare(recurrence, (4, 8), (8, 8)))
 
 
 def test_a_view_of_a_part_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,20 +74,20 @@ def test_a_view_of_a_part_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None
         return [tuple(plan.view.size) for plan in plans if plan.view is not None]
 
     assert (8, 4) not in views(compare(recurrence, (4, 8), (8, 8))[0])
-    monkeypatch.setattr(packs, "FEWEST", 10 * STEPS)
+    monkeypatch.setattr(coalesce, "FEWEST", 10 * STEPS)
     assert (8, 4) in views(compare(recurrence, (4, 8), (8, 8))[0])
 
 
 def test_long_recurrences_have_several_packs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packs, "FEWEST", 3)
-    monkeypatch.setattr(packs, "MOST", 4)
+    monkeypatch.setattr(coalesce, "FEWEST", 3)
+    monkeypatch.setattr(coalesce, "MOST", 4)
     _, backward = compare(recurrence, (2, 3), (3, 3))
-    assert len(backward.plan.opened) >= STEPS // 4
+    assert len(backward.plan.split_inputs) >= STEPS // 4
 
 
 def test_the_backward_may_run_twice() -> None:
     _, backward = compare(recurrence, (4, 8), (8, 8), retain=True)
-    assert backward.plan.opened
+    assert backward.plan.split_inputs
 
 
 def test_symbolic_sizes_are_not_packed() -> None:
@@ -102,7 +102,7 @@ def test_symbolic_sizes_are_not_packed() -> None:
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
     graphs = set(Executable.live) - before
     assert len(graphs) >= 2
-    assert not any(e.plan.opened for e in graphs)
+    assert not any(e.plan.split_inputs for e in graphs)
 
 
 def test_saved_tensor_hooks_see_the_packs() -> None:
@@ -128,7 +128,7 @@ def test_saved_tensor_hooks_see_the_packs() -> None:
     compiled = torch.compile(recurrence, backend=relaxgrad, options={"cache": "off"})
     found = trained(hooked(compiled), (4, 8), (8, 8))
     torch.testing.assert_close(found, trained(recurrence, (4, 8), (8, 8)), rtol=1e-10, atol=1e-10)
-    assert any(shape[1:] == (4, 8) and shape[0] >= packs.FEWEST for shape in shapes)
+    assert any(shape[1:] == (4, 8) and shape[0] >= coalesce.FEWEST for shape in shapes)
 
 
 class Held(torch.autograd.Function):
@@ -233,5 +233,5 @@ def test_checkpointed_and_written_state_is_right() -> None:
         for _ in range(2):
             (run(x) ** 2).sum().backward()
         results.append([x.grad, model.seen, *(p.grad for p in model.parameters())])
-        assert any(e.plan.opened for e in set(Executable.live) - before) is compiled
+        assert any(e.plan.split_inputs for e in set(Executable.live) - before) is compiled
     torch.testing.assert_close(results[0], results[1], rtol=1e-10, atol=1e-10)

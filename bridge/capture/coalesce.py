@@ -1,6 +1,6 @@
 """Many small tensors that a forward graph saves for its backward, handed over as few.
 
-Note [Packs]
+Note [Coalesced activations]
 Each saved tensor passes from the machine to PyTorch, through autograd's saved tensors and back into the machine: 7 us
 in all. The cells of a recurrent layer save hundreds, of a few kilobytes each. The forward graph copies such tensors of
 one shape into a pack, and the backward graph takes it apart again (`unbind`, which the runtime makes views of). A pack
@@ -46,8 +46,8 @@ class _Part:
     saved: list[tuple[torch.fx.Node, list[torch.fx.Node]]] = field(default_factory=list)  # with the views on the way
 
 
-def pack_saved(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, outputs: int) -> None:
-    """Packs the small tensors that `forward` saves for `backward`, in place: see Note [Packs].
+def coalesce_saved(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, outputs: int) -> None:
+    """Packs the small tensors that `forward` saves for `backward`, in place: see Note [Coalesced activations].
 
     `outputs`: how many of the forward graph's outputs are no saved tensors; they come first.
     """

@@ -6,7 +6,7 @@ strides, offset, and of a view whether it shares its base's memory); what each o
 are numbered in order of appearance, with what is known of their values: another compilation of the same model calls
 them something else. The values of the graph's constants are not in it: they stay with the graph at hand.
 Around the graph: the backend's options, the target and the CPU, the versions, the sources of the bridge, PyTorch's
-default dtype. What else a converter or a schedule comes to read from its surroundings belongs into `surroundings`.
+default dtype. What else a converter or a schedule comes to read from its surroundings belongs into `environment`.
 
 Two graphs that differ in any of these have different keys. Node names are in it because reports name nodes; AOTAutograd
 names them by their ops, so that equal layers have equal names.
@@ -56,7 +56,7 @@ def key_of(captured: CapturedGraph, options: Sequence[Any]) -> Key:
     text = _GraphText()
     graph = captured.module.graph
     roles = [o.role.value for o in captured.outputs] if captured.kind is GraphKind.FORWARD else []
-    parts = [FORMAT, surroundings(), encode(list(options)), captured.kind.value, roles]
+    parts = [FORMAT, environment(), encode(list(options)), captured.kind.value, roles]
     digest = hashlib.sha256(repr(parts).encode())
     for node in graph.nodes:  # node by node: the lists of a whole large graph would keep the garbage collector busy
         digest.update(repr(text.node(captured.module, node)).encode())
@@ -173,7 +173,7 @@ class _GraphText:
         return [type(expr).__name__, parts]
 
 
-def surroundings() -> list[Any]:
+def environment() -> list[Any]:
     """What decides the code beside the graph and the options."""
     return [sources(), *_installation(), cpu_cores(), str(torch.get_default_dtype())]
 

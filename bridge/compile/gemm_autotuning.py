@@ -26,7 +26,7 @@ from ..blas import FEWEST_COLUMNS, SMALL_M
 from ..files import write_whole
 from ..forked import in_fork
 from . import cache_folder
-from .cache_key import surroundings
+from .cache_key import environment
 
 if TYPE_CHECKING:
     from ..runtime.machine import Machine
@@ -98,7 +98,7 @@ def _has_small_m(module: torch.fx.GraphModule) -> bool:
 
 
 def _kept_or_measured(keeps: bool) -> frozenset[int]:
-    machine = hashlib.sha256(repr(surroundings()).encode()).hexdigest()[:40]
+    machine = hashlib.sha256(repr(environment()).encode()).hexdigest()[:40]
     folder = cache_folder.Folder(cache_folder.location())
     keeps = keeps and cache_folder.enabled()
     known = _read() if keeps and folder.usable() else {}

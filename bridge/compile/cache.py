@@ -36,7 +36,7 @@ from ..importer.wrappers import unwrapped
 from ..kinds import ReasonKind
 from ..plan import NodeReport
 from ..runtime.compiled import Compiled
-from ..runtime.machine import load_library
+from ..runtime.virtual_machine import load_library
 from ..schemas import CapturedGraph
 from . import cache_folder, cache_key, cache_link
 from .cache_folder import Folder, warn_once

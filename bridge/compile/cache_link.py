@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import blas
-from ..runtime.machine import load_library
+from ..runtime.virtual_machine import load_library
 
 #: Looked for in this order. A linker by itself takes 10 ms, one called by a compiler 50 ms.
 _LINKERS = ("ld", "ld.lld", "ld.gold", "cc", "gcc", "clang")

@@ -29,7 +29,7 @@ from . import cache_folder
 from .cache_key import environment
 
 if TYPE_CHECKING:
-    from ..runtime.machine import Machine
+    from ..runtime.virtual_machine import VirtualMachine
 
 #: Rows that are measured, each for the counts from it up to the next.
 ROWS = (SMALL_M.start, 8, 16)
@@ -185,13 +185,13 @@ def _seconds(ours: Callable[..., Any], theirs: Callable[..., Any], operands: Seq
     return found
 
 
-def _machine(sizes: Sequence[tuple[int, int]], product: Callable[[Any, Any], Any]) -> Machine:
+def _machine(sizes: Sequence[tuple[int, int]], product: Callable[[Any, Any], Any]) -> VirtualMachine:
     """A virtual machine whose `main` is one product of float32 matrices of these sizes."""
     from tvm import relax
 
     from ..importer.kernel import make_kernel
     from ..importer.types import Symbols
-    from ..runtime.machine import Machine
+    from ..runtime.virtual_machine import VirtualMachine
     from . import cache_link
     from .pipeline import compile_module
     from .target import resolve_target
@@ -206,4 +206,4 @@ def _machine(sizes: Sequence[tuple[int, int]], product: Callable[[Any, Any], Any
     library = cache_link.load(compile_module(builder.get(), resolve_target("llvm")).executable)
     if library is None:
         raise RuntimeError("without a linker, loops would run on other threads than the BLAS's")
-    return Machine(library)
+    return VirtualMachine(library)

@@ -12,7 +12,7 @@ from tvm.relax import transform as rx
 
 from ..attributes import LIBRARY_CALL, OVERWRITES, WRITTEN
 from ..kinds import Kernel, Kind
-from ..runtime.machine import RELEASE
+from ..runtime.virtual_machine import RELEASE
 from . import intrinsics, lowering
 from .flop_count import operations
 from .horizontal_fusion import fuse_horizontally
@@ -106,7 +106,7 @@ def _kernel(function: tirx.PrimFunc) -> Kernel:
 
 @tvm.transform.module_pass(opt_level=0, name="AddRelease")
 class _AddRelease:
-    """Adds the function that has the virtual machine let go of its last results: see runtime/machine.py."""
+    """Adds the function that has the virtual machine let go of its last results: see runtime/virtual_machine.py."""
 
     def transform_module(self, module: tvm.IRModule, _: Any) -> tvm.IRModule:
         updated = tvm.IRModule(module.functions, attrs=module.attrs)

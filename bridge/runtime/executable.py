@@ -23,10 +23,10 @@ from ..errors import RelaxgradError
 from ..plan import CallingPlan, InPlace, OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
 from ..schemas import GraphRecord
 from .compiled import Compiled
-from .machine import Machine
 from .malloc import configure_malloc
 from .plans import Holder, Scalars, output_reader
 from .sites import Frame, build_site, current, for_vm, memory_order
+from .virtual_machine import VirtualMachine
 
 #: Distinct sets of sizes after which the pool's free blocks are given back.
 SIZES_KEPT = 8
@@ -72,11 +72,11 @@ class Executable:
         configure_malloc()
         self.live.add(self)
 
-    def _machine(self) -> Machine:
-        machine: Machine | None = getattr(self._threads, "machine", None)
+    def _machine(self) -> VirtualMachine:
+        machine: VirtualMachine | None = getattr(self._threads, "machine", None)
         if machine is None:
             torch.get_num_threads()  # OpenMP counts by thread: has ATen give this one the number that torch is set to
-            machine = self._threads.machine = Machine(self._compiled.library)
+            machine = self._threads.machine = VirtualMachine(self._compiled.library)
         return machine
 
     def instrument(self, hook: Callable[..., int] | None) -> None:

@@ -5,7 +5,7 @@ Note [Only the runtime]
 neither, so this file speaks to the 3 MB runtime library through `tvm_ffi` alone. A later `import tvm` finds that
 library loaded.
 
-Note [What the machine holds]
+Note [What the virtual machine holds]
 A virtual machine keeps the value that its last call returned until another call returns: a forward graph's saved
 activations, a backward graph's gradients, long after the caller let go of them, and beside those of the next step. So
 every library has a function that returns nothing (`RELEASE`), called once the results are taken.
@@ -29,7 +29,7 @@ from .openmp import join_openmp
 #: DLPack's number of the CPU, and the VM's of its allocator that keeps freed blocks.
 _CPU, _POOLED = 1, 2
 
-#: The function of a library that returns an empty tuple: see Note [What the machine holds].
+#: The function of a library that returns an empty tuple: see Note [What the virtual machine holds].
 RELEASE = "release"
 
 #: The function of a library that makes a virtual machine.
@@ -61,7 +61,7 @@ def load_library(path: Path) -> Any:
     return library
 
 
-class Machine:
+class VirtualMachine:
     """A virtual machine on the CPU for one library. For one thread at a time."""
 
     def __init__(self, library: Any):

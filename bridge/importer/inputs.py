@@ -18,7 +18,7 @@ from ..plan import OpaqueParam, Param, ScalarParam, Strided, SymbolSource, Tenso
 from .compute.layout import permute
 from .constants import attribute
 from .types import DTYPES, Dim, dense_order, inverse, is_empty, is_typed
-from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
+from .values import OpaqueValue, Storage, StridedView, SymbolicNumber, TensorValue, Value
 
 if TYPE_CHECKING:
     from .state import TranslationState
@@ -75,10 +75,10 @@ class Inputs:
         memory = order if order is not None else rows
         var = relax.Var(name, relax.TensorType([_as_expr(shape[d]) for d in memory], DTYPES[fake.dtype]))
         self.params.append((TensorParam(index, order, is_empty(shape)), var))
-        root = Root(var, fake.storage_offset(), index, dense=order is not None)
-        place = Place(root, tuple(fake.shape), tuple(fake.stride()), 0, whole=order == rows)
+        storage = Storage(var, fake.storage_offset(), index, dense=order is not None)
+        strided = StridedView(storage, tuple(fake.shape), tuple(fake.stride()), 0, whole=order == rows)
         logical = var if memory == rows else self._lazy_permute(var, inverse(memory))
-        return TensorValue(logical, shape, DTYPES[fake.dtype], place)
+        return TensorValue(logical, shape, DTYPES[fake.dtype], strided)
 
     def _lazy_permute(self, var: relax.Var, order: tuple[int, ...]) -> Callable[[], relax.Var]:
         return lambda: self._ctx.emit(permute, [var], order, name="permute")

@@ -44,7 +44,7 @@ aten = torch.ops.aten
 
 
 class Outputs:
-    """Plans what the runtime makes of the function's results: see Note [Roots and places] in layouts.py."""
+    """Plans what the runtime makes of the function's results: see Note [Storages and strided views] in layouts.py."""
 
     def __init__(self, ctx: ConversionContext, inputs: Inputs):
         self._ctx = ctx
@@ -148,16 +148,16 @@ class Outputs:
 
     def _tensor(self, node: torch.fx.Node, value: TensorValue) -> OutputPlan:
         number = self._ctx.number
-        place = value.place
+        strided = value.strided
         fake = node.meta["val"]
-        if place is not None:
+        if strided is not None:
             view = Strided(
-                tuple(number(s) for s in place.size), tuple(number(s) for s in place.stride), number(place.offset)
+                tuple(number(s) for s in strided.size), tuple(number(s) for s in strided.stride), number(strided.offset)
             )
-            if place.root.input is not None:
-                return FromInput(place.root.input, None if node.op in ("placeholder", "get_attr") else view)
-            whole = place.whole and _row_major(fake)
-            return FromFunction(self._result(place.root.var), None if whole else view)
+            if strided.storage.input is not None:
+                return FromInput(strided.storage.input, None if node.op in ("placeholder", "get_attr") else view)
+            whole = strided.whole and _row_major(fake)
+            return FromFunction(self._result(strided.storage.var), None if whole else view)
         order = dense_order(fake)
         layout = Strided(tuple(number(s) for s in fake.shape), tuple(number(s) for s in fake.stride()))
         if order is None:

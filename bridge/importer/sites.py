@@ -16,7 +16,7 @@ from ..plan import SITE_FUNCTION, CallSite, SiteResult, Strided, TensorArg
 from .compute.layout import permute
 from .compute.mersenne import STATE
 from .types import DTYPES, dense_order, inverse, is_typed
-from .values import OpaqueValue, Place, Root, SymbolicNumber, TensorValue, Value
+from .values import OpaqueValue, Storage, StridedView, SymbolicNumber, TensorValue, Value
 
 if TYPE_CHECKING:
     from .state import TranslationState
@@ -135,16 +135,16 @@ class Sites:
         return value
 
     def _tensor_argument(self, value: TensorValue, position: Callable[[relax.Expr], int]) -> TensorArg:
-        place = value.place
-        if place is None or not place.root.dense:
+        strided = value.strided
+        if strided is None or not strided.storage.dense:
             return TensorArg(position(value.var))
-        if place.whole:
-            return TensorArg(position(place.root.var))
+        if strided.whole:
+            return TensorArg(position(strided.storage.var))
         number = self._ctx.number
         view = Strided(
-            tuple(number(s) for s in place.size), tuple(number(s) for s in place.stride), number(place.offset)
+            tuple(number(s) for s in strided.size), tuple(number(s) for s in strided.stride), number(strided.offset)
         )
-        return TensorArg(position(place.root.var), view)
+        return TensorArg(position(strided.storage.var), view)
 
     def _result(self, fake: Any) -> SiteResult | None:
         if torch_api.is_symint(fake) or isinstance(fake, int | float | bool) or fake is None:
@@ -175,18 +175,20 @@ class Sites:
         order = result.order
         if order is None or any(isinstance(d, int) and d == 0 for d in shape):
             return TensorValue(var, shape, DTYPES[fake.dtype])
-        place = Place(Root(var, fake.storage_offset()), tuple(fake.shape), tuple(fake.stride()), 0, order == row_major)
+        strided = StridedView(
+            Storage(var, fake.storage_offset()), tuple(fake.shape), tuple(fake.stride()), 0, order == row_major
+        )
         if order == row_major:
-            return TensorValue(var, shape, DTYPES[fake.dtype], place)
+            return TensorValue(var, shape, DTYPES[fake.dtype], strided)
         name = ctx.node.name
         back = inverse(order)
         return TensorValue(
-            lambda: ctx.emit(permute, [var], back, name=f"{name}_rows"), shape, DTYPES[fake.dtype], place
+            lambda: ctx.emit(permute, [var], back, name=f"{name}_rows"), shape, DTYPES[fake.dtype], strided
         )
 
 
 def _lies_as_eagers(value: Value) -> bool:
-    return not isinstance(value, TensorValue) or (value.place is not None and value.place.root.dense)
+    return not isinstance(value, TensorValue) or (value.strided is not None and value.strided.storage.dense)
 
 
 def may_draw(target: Any) -> bool:

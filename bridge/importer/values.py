@@ -12,7 +12,7 @@ from .types import Dim
 
 
 @dataclass(frozen=True, eq=False)
-class Root:
+class Storage:
     """A block of memory laid out as eager's: a graph input, the result of an ATen call, a native result."""
 
     source: relax.Var | Callable[[], relax.Var]  # row-major over the dims in memory order; made when it is asked for
@@ -28,18 +28,19 @@ class Root:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """Where a tensor lies in a root: FakeTensor sizes and strides, offset in elements relative to the root."""
+class StridedView:
+    """Where a tensor lies in a storage: FakeTensor sizes and strides, offset in elements relative to the storage."""
 
-    root: Root
+    storage: Storage
     size: tuple[Any, ...]
     stride: tuple[Any, ...]
     offset: Any
-    whole: bool = False  # it is the root itself and the root's variable is row-major over its dims
+    whole: bool = False  # it is the storage itself and the storage's variable is row-major over its dims
 
 
 class TensorValue:
-    """A tensor in the graph: a Relax variable, row-major over the logical dims, and its place in memory if it has one.
+    """A tensor in the graph: a Relax variable, row-major over the logical dims, and its strided view of a storage if it
+    has one.
 
     The variable of a view is made when a native kernel first reads it: views that only ATen calls and outputs see never
     become a kernel.
@@ -50,12 +51,12 @@ class TensorValue:
         var: relax.Var | Callable[[], relax.Var],
         shape: tuple[Dim, ...],
         dtype: str,
-        place: Place | None = None,
+        strided: StridedView | None = None,
     ):
         self._var = var
         self.shape = shape
         self.dtype = dtype
-        self.place = place
+        self.strided = strided
 
     @property
     def var(self) -> relax.Var:
@@ -67,8 +68,8 @@ class TensorValue:
     def ndim(self) -> int:
         return len(self.shape)
 
-    def placed(self, place: Place) -> TensorValue:
-        return TensorValue(self._var, self.shape, self.dtype, place)
+    def placed(self, strided: StridedView) -> TensorValue:
+        return TensorValue(self._var, self.shape, self.dtype, strided)
 
 
 @dataclass(frozen=True, eq=False)

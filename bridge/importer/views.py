@@ -10,7 +10,7 @@ _NAMES = (
     "split.Tensor", "split_with_sizes", "unbind.int", "unfold", "narrow", "chunk", "lift_fresh", "movedim.int",
 )  # fmt: skip
 
-#: See Note [Roots and places] in layouts.py.
+#: See Note [Storages and strided views] in layouts.py.
 VIEW_OPS = frozenset(
     op for name in _NAMES if (op := overload(f"aten.{name}" if "." in name else f"aten.{name}.default")) is not None
 )

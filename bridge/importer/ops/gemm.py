@@ -31,15 +31,15 @@ Operand = tuple[TensorValue, Matrix]
 
 def _operand(ctx: ConversionContext, x: TensorValue) -> Operand | None:
     """The tensor to read and how the matrix lies in it: in place where its memory allows, else as a row-major copy."""
-    place = x.place
-    if place is not None and place.root.dense:
-        root = TensorValue(place.root.var, tuple(place.root.var.ty.shape.values), x.dtype)
-        size, stride = ctx.dims(place.size), ctx.dims(place.stride)
-        offset = 0 if place.whole else ctx.dim(place.offset)
+    strided = x.strided
+    if strided is not None and strided.storage.dense:
+        storage = TensorValue(strided.storage.var, tuple(strided.storage.var.ty.shape.values), x.dtype)
+        size, stride = ctx.dims(strided.size), ctx.dims(strided.stride)
+        offset = 0 if strided.whole else ctx.dim(strided.offset)
         batch_step = stride[0] if len(size) == 3 else 0
         found = gemm.matrix(size[-2], size[-1], stride[-2], stride[-1], offset, batch_step)
         if found is not None:
-            return root, found
+            return storage, found
     rows, columns = x.shape[-2:]
     found = gemm.matrix(rows, columns, columns, 1, 0, rows * columns)
     return None if found is None else (x, found)
@@ -80,7 +80,7 @@ def _product(ctx: ConversionContext, a: TensorValue, b: TensorValue, alpha: floa
     if is_generated:
         ctx.ran_as = Kind.NATIVE
 
-    (held, matrix), (root, by), dtype = left, right, a.dtype
+    (held, matrix), (storage, by), dtype = left, right, a.dtype
 
     def compute(p: Any, q: Any, *rest: Any) -> Any:
         first = rest[0] if rest else None
@@ -88,7 +88,7 @@ def _product(ctx: ConversionContext, a: TensorValue, b: TensorValue, alpha: floa
             return small_m_gemm.product(p, q, matrix, by, alpha=alpha, start=first)
         return gemm.product(p, q, matrix, by, dtype, alpha=alpha, start=first)
 
-    return ctx.compute(compute, [held, root, *([] if start is None else [start])])
+    return ctx.compute(compute, [held, storage, *([] if start is None else [start])])
 
 
 def _turned(ctx: ConversionContext, right: Operand) -> Operand:
@@ -96,21 +96,21 @@ def _turned(ctx: ConversionContext, right: Operand) -> Operand:
 
     The BLAS takes up to twice as long for few rows by a transposed matrix, and generated code takes none.
     """
-    root, by = right
+    storage, by = right
     rows = torch_api.hint_of(ctx.node.meta["val"].shape[0])
-    if not by.transposed or rows not in SMALL_M or root.dtype != "float32" or root.shape != (by.columns, by.rows):
+    if not by.transposed or rows not in SMALL_M or storage.dtype != "float32" or storage.shape != (by.columns, by.rows):
         return right
     if not _is_shared(ctx.node):
         return right
-    return ctx.once(layout.permute, root, (1, 0)), Matrix(by.rows, by.columns, False, by.columns)
+    return ctx.once(layout.permute, storage, (1, 0)), Matrix(by.rows, by.columns, False, by.columns)
 
 
 def _is_generated(ctx: ConversionContext, left: Operand, right: Operand) -> bool:
     """Whether generated code does a product better than the BLAS, as far as this machine was measured."""
-    (held, matrix), (root, by) = left, right
+    (held, matrix), (storage, by) = left, right
     if not isinstance(matrix.rows, int | tirx.IntImm) or int(matrix.rows) not in ctx.options.generated_rows:
         return False
-    return small_m_gemm.fits(matrix, by, held.shape, root.shape, held.dtype)
+    return small_m_gemm.fits(matrix, by, held.shape, storage.shape, held.dtype)
 
 
 def _is_shared(node: torch.fx.Node) -> bool:
@@ -134,5 +134,5 @@ def convert_bmm(ctx: ConversionContext, a: TensorValue, b: TensorValue) -> Any:
     left, right = _operand(ctx, a), _operand(ctx, b)
     if left is None or right is None:
         return _in_aten(ctx)
-    (held, matrix), (root, by), dtype = left, right, a.dtype
-    return ctx.compute(lambda p, q: gemm.batch_product(p, q, matrix, by, count, dtype), [held, root])
+    (held, matrix), (storage, by), dtype = left, right, a.dtype
+    return ctx.compute(lambda p, q: gemm.batch_product(p, q, matrix, by, count, dtype), [held, storage])

@@ -152,19 +152,20 @@ def convert_unfold(ctx: ConversionContext, x: TensorValue, dimension: int, size:
 def convert_as_strided(
     ctx: ConversionContext, x: TensorValue, size: Sequence[Any], stride: Sequence[Any], offset: Any
 ) -> TensorValue:
-    """Reads the memory of the root in which the tensor lies, whose variable is row-major over the dims in memory order.
+    """Reads the memory of the storage in which the tensor lies, whose variable is row-major over the dims in memory
+    order.
 
     One whose memory is not laid out as eager's refuses the whole graph: a call into ATen would read a contiguous copy.
     """
-    place = x.place
-    if place is None or (place.root.input is not None and not place.root.dense):
+    strided = x.strided
+    if strided is None or (strided.storage.input is not None and not strided.storage.dense):
         detail = "as_strided of a tensor whose memory is not laid out as eager's"
         raise ctx.cannot(detail, ctx.node, ReasonKind.ARGUMENTS)
     fake = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]  # a tensor node
     start = fake.storage_offset() if offset is None else offset
-    relative = ctx.dim(start) - ctx.dim(place.root.offset)
-    root = TensorValue(place.root.var, tuple(place.root.var.ty.shape.values), x.dtype)
-    return ctx.compute(layout.as_strided, [root], _output_dims(ctx), ctx.dims(stride), relative)
+    relative = ctx.dim(start) - ctx.dim(strided.storage.offset)
+    storage = TensorValue(strided.storage.var, tuple(strided.storage.var.ty.shape.values), x.dtype)
+    return ctx.compute(layout.as_strided, [storage], _output_dims(ctx), ctx.dims(stride), relative)
 
 
 def _pieces(ctx: ConversionContext, x: TensorValue, dim: int) -> list[TensorValue]:

@@ -19,8 +19,8 @@ from .kinds import Kind, Reason
 if TYPE_CHECKING:
     import tvm
 
-#: Packed function behind every call into ATen: (site number, *tensors) -> result or array of results.
-SITE_FUNCTION = "relaxgrad.site"
+#: Packed function behind every call into ATen: (number of the call, *tensors) -> result or array of results.
+EXTERN_FUNCTION = "relaxgrad.extern_call"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class TensorArg:
 
 
 @dataclass(frozen=True)
-class SiteResult:
+class ExternResult:
     """What the packed call returns for one output of the op; None where no one reads it."""
 
     order: tuple[int, ...] | None = None  # permute to this order, then contiguous
@@ -156,14 +156,14 @@ class SiteResult:
 
 
 @dataclass
-class CallSite:
+class ExternCall:
     """One call into ATen from the compiled graph."""
 
     node: str  # name of the FX node
     target: Callable[..., Any]
     args: Any  # pytree whose leaves are TensorArg, ScalarRef or plain values
     kwargs: dict[str, Any]
-    results: tuple[SiteResult | None, ...]
+    results: tuple[ExternResult | None, ...]
     single: bool  # the op returns one tensor, not a tuple
     kind: Kind
     fresh: bool  # the results never share memory with the arguments
@@ -192,7 +192,7 @@ class CallingPlan:
     mutations: list[Mutation]
     outputs: list[OutputPlan]
     result_count: int  # results of `main`
-    sites: list[CallSite]
+    extern_calls: list[ExternCall]
 
     def in_place(self, written: Mapping[int, int]) -> CallingPlan:
         """The plan where results (number -> argument that has its memory) are written in place, and are none any more.

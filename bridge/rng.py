@@ -1,4 +1,4 @@
-"""Random numbers drawn in place, into a new tensor of given strides: what the call sites of random ops call.
+"""Random numbers drawn in place, into a new tensor of given strides: what the extern calls of random ops call.
 
 Each function is called `function(size, stride, dtype, *args, **kwargs)` with the arguments of the Tensor method of its
 name. They are found by name, so that a stored plan can name them.

@@ -33,10 +33,10 @@ class NotPlain(Exception):
 _CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
-        plan.CallingPlan, plan.CallSite, plan.FromConstant, plan.FromFunction,
+        plan.CallingPlan, plan.ExternCall, plan.FromConstant, plan.FromFunction,
         plan.FromInput, plan.FromScalar, plan.InPlace, plan.Mutation,
         plan.NodeReport, plan.OpaqueParam, plan.ScalarParam, plan.ScalarRef,
-        plan.SiteResult, plan.Strided, plan.SymbolSource, plan.TensorArg,
+        plan.ExternResult, plan.Strided, plan.SymbolSource, plan.TensorArg,
         plan.TensorParam, Kernel, Kind, Reason, ReasonKind,
     )
 }  # fmt: skip

@@ -4,7 +4,7 @@ Note [Argument checks]
 TVM has every kernel check the type, rank, sizes, strides, alignment and device of each argument whenever it is called:
 four fifths of a training graph's LLVM IR and half of the time to compile it. Kernels here are called by the graph's
 virtual machine alone. It checks the inputs of the whole graph once a call (`vm.builtin.check_tensor_info`), makes every
-tensor between kernels itself, and results of ATen are held against what was traced (runtime/sites.py). What the
+tensor between kernels itself, and results of ATen are held against what was traced (runtime/extern_calls.py). What the
 importer itself asserts (an index within its dim, a divisor that is not zero) stays.
 """
 

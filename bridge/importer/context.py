@@ -7,7 +7,7 @@ from typing import Any
 import torch.fx
 
 from ..schemas import CapturedGraph
-from .sites import Sites
+from .extern_calls import ExternCalls
 from .state import Options, TranslationState
 
 
@@ -16,7 +16,7 @@ class ConversionContext(TranslationState):
 
     def __init__(self, captured: CapturedGraph, options: Options):
         super().__init__(captured, options)
-        self.sites = Sites(self)
+        self.extern = ExternCalls(self)
 
     def bound_arguments(self, node: torch.fx.Node) -> list[Any]:
         """Every argument of the op's schema in order, defaults filled in, FX nodes replaced by their values."""

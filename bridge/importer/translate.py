@@ -31,11 +31,11 @@ from ..plan import CallingPlan, NodeReport, Translation
 from ..schemas import CapturedGraph
 from . import layouts
 from .context import ConversionContext
+from .extern_calls import consumed_outputs, draws_random
 from .gemm_sums import SumOfProducts, convert_sum, sums_of_products
 from .inputs import Inputs
 from .outputs import Outputs
 from .registry import Refusal, registry
-from .sites import consumed_outputs, draws_random
 from .state import CannotTranslate, Options
 from .types import DTYPES, is_empty, is_typed
 from .values import SymbolicNumber, Value
@@ -110,7 +110,7 @@ class _Translator:
                 mutations=mutations,
                 outputs=outputs,
                 result_count=len(returned),
-                sites=self._ctx.sites.table,
+                extern_calls=self._ctx.extern.table,
             ),
             constants=self._inputs.constants,
             nodes=self._nodes,
@@ -158,7 +158,7 @@ class _Translator:
             self._report(node, Kind.METADATA)
             return
         if node.target in STATE_FUNCTIONS:
-            self._ctx.env[node] = self._ctx.sites.call_node(node, Kind.LIBRARY, fresh=True)
+            self._ctx.env[node] = self._ctx.extern.call_node(node, Kind.LIBRARY, fresh=True)
             self._report(node, Kind.LIBRARY)
             return
         try:
@@ -188,7 +188,7 @@ class _Translator:
 
     def _fall_back(self, node: torch.fx.Node, refusal: Refusal) -> None:
         reason = self._reason(node, refusal)
-        self._ctx.env[node] = self._ctx.sites.call_node(node, Kind.FALLBACK)
+        self._ctx.env[node] = self._ctx.extern.call_node(node, Kind.FALLBACK)
         self._report(node, Kind.FALLBACK, reason)
 
     def _report(self, node: torch.fx.Node, kind: Kind, reason: Reason | None = None) -> None:
@@ -218,7 +218,7 @@ class _Translator:
             raise Refusal(ReasonKind.OUTPUT, f"output {sorted(consumed - converter.produces)} is not computed")
         fakes = [f for f in pytree.tree_leaves(self._ctx.fake) if isinstance(f, torch.Tensor)]
         if converter.function is None:
-            self._ctx.env[node] = self._ctx.sites.call_node(node, converter.kind, fresh=True)
+            self._ctx.env[node] = self._ctx.extern.call_node(node, converter.kind, fresh=True)
             self._report(node, converter.kind)
             return
         inputs = [n.meta.get("val") for n in node.all_input_nodes]

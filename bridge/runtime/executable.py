@@ -23,9 +23,9 @@ from ..errors import RelaxgradError
 from ..plan import CallingPlan, InPlace, OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
 from ..schemas import GraphRecord
 from .compiled import Compiled
+from .extern_calls import Frame, build_call, current, for_vm, memory_order
 from .malloc import configure_malloc
 from .plans import Holder, Scalars, output_reader
-from .sites import Frame, build_site, current, for_vm, memory_order
 from .virtual_machine import VirtualMachine
 
 #: Distinct sets of sizes after which the pool's free blocks are given back.
@@ -53,7 +53,7 @@ class Executable:
         self._compiled = compiled
         self._constants = tuple(constants)
         self._threads = threading.local()
-        self._sites = [build_site(site) for site in plan.sites]
+        self._extern_calls = [build_call(call) for call in plan.extern_calls]
         self._symbol_readers = [_symbol_reader(s) for s in plan.sources]
         self._size_positions = [i for i, s in enumerate(plan.sources) if s.argument]
         self._evaluate = _evaluator(plan)
@@ -145,7 +145,7 @@ class Executable:
         torch.autograd.graph.increment_version(written)
 
     def _run(self, call_args: list[Any], scalars: tuple[Any, ...]) -> list[Any]:
-        frame = Frame(self._sites, scalars)
+        frame = Frame(self._extern_calls, scalars)
         machine = self._machine()
         main = machine.main
         previous, current.frame = current.frame, frame

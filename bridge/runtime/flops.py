@@ -16,7 +16,7 @@ import torch
 from torch.utils import flop_counter
 
 from .. import pytree
-from ..plan import CallSite, ScalarRef, TensorArg
+from ..plan import ExternCall, ScalarRef, TensorArg
 
 aten = torch.ops.aten
 
@@ -57,9 +57,9 @@ def product_flops(shapes: Sequence[Sequence[int]]) -> int:
     return 2 * count * rows * columns * inner
 
 
-def site_flops(site: CallSite, args: Sequence[Any]) -> int:
+def extern_flops(call: ExternCall, args: Sequence[Any]) -> int:
     """Operations of a call into ATen with these tensors as arguments; 0 for ops that are no products."""
-    packet: Any = getattr(site.target, "overloadpacket", None)
+    packet: Any = getattr(call.target, "overloadpacket", None)
     formula: Any = flop_counter.flop_registry.get(_SAME_FORMULA.get(packet, packet))
     if formula is None:
         return 0
@@ -71,10 +71,10 @@ def site_flops(site: CallSite, args: Sequence[Any]) -> int:
         return _like(size)
 
     try:
-        leaves, spec = pytree.tree_flatten((site.args, site.kwargs), lambda v: isinstance(v, TensorArg | ScalarRef))
+        leaves, spec = pytree.tree_flatten((call.args, call.kwargs), lambda v: isinstance(v, TensorArg | ScalarRef))
         values, kwargs = pytree.tree_unflatten([argument(leaf) for leaf in leaves], spec)
-        results = [None if result is None else _like(result.size) for result in site.results]
-        return int(formula(*values, **kwargs, out_val=results[0] if site.single else results))
+        results = [None if result is None else _like(result.size) for result in call.results]
+        return int(formula(*values, **kwargs, out_val=results[0] if call.single else results))
     except _SymbolicSize:
         return 0
 

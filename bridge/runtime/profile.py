@@ -10,17 +10,17 @@ from typing import Any
 
 from .. import torch_api
 from ..kinds import Kind
-from ..plan import SITE_FUNCTION
+from ..plan import EXTERN_FUNCTION
 from .executable import Executable
-from .flops import bytes_of, product_flops, site_flops
+from .flops import bytes_of, extern_flops, product_flops
 
 
 @dataclass
 class KernelTime:
-    """What one kernel, or one op called through a call site, took; about 1 us of each call is the profiler."""
+    """What one kernel, or one op called through an extern call, took; about 1 us of each call is the profiler."""
 
     graph: int  # GraphRecord.index
-    name: str  # of the kernel; of a call site, the op
+    name: str  # of the kernel; of an extern call, the op
     kind: Kind
     calls: int = 0
     seconds: float = 0.0
@@ -61,8 +61,10 @@ class _Recorder:
         self.times: dict[str, KernelTime] = {}
         self._graph = executable.record.index
         self._kernels = executable.kernels
-        self._sites = executable.plan.sites
-        self._site_flops: dict[tuple[Any, ...], int] = {}  # by site and shapes: a formula takes longer than most calls
+        self._extern_calls = executable.plan.extern_calls
+        self._extern_flops: dict[
+            tuple[Any, ...], int
+        ] = {}  # by call and shapes: a formula takes longer than most calls
         self._start = 0.0
         self._clock: Callable[[], float] = time.perf_counter
 
@@ -72,12 +74,12 @@ class _Recorder:
             return 0
         seconds = self._clock() - self._start
         flops, operations = 0, None
-        if name == SITE_FUNCTION:
-            site = self._sites[int(args[0])]
+        if name == EXTERN_FUNCTION:
+            call = self._extern_calls[int(args[0])]
             tensors = args[1:]
-            name, kind = _name_of(site.target), site.kind
+            name, kind = _name_of(call.target), call.kind
             size = bytes_of(tensors) + bytes_of(returned)
-            flops = self._flops_of_site(int(args[0]), tensors)
+            flops = self._flops_of_call(int(args[0]), tensors)
         elif name in self._kernels:
             kernel = self._kernels[name]
             kind, size = kernel.kind, bytes_of(args) + bytes_of([args[number] for number in kernel.overwrites])
@@ -98,8 +100,8 @@ class _Recorder:
             entry.operations = (entry.operations or 0) + operations
         return 0
 
-    def _flops_of_site(self, number: int, tensors: tuple[Any, ...]) -> int:
+    def _flops_of_call(self, number: int, tensors: tuple[Any, ...]) -> int:
         key = (number, *(tuple(t.shape) for t in tensors if hasattr(t, "shape")))
-        if key not in self._site_flops:
-            self._site_flops[key] = site_flops(self._sites[number], tensors)
-        return self._site_flops[key]
+        if key not in self._extern_flops:
+            self._extern_flops[key] = extern_flops(self._extern_calls[number], tensors)
+        return self._extern_flops[key]

@@ -54,7 +54,7 @@ for _name, _function in _IN_PLACE.items():
             return _bernoulli(ctx, size, float(args[0]), fake.dtype)
         values = (size, stride, fake.dtype, *args[:-1])
         kwargs = {"generator": generator} if generator is not None else {}
-        return ctx.sites.call(_function, values, kwargs, ctx.fake, Kind.LIBRARY, fresh=True, ordered=True)
+        return ctx.extern.call(_function, values, kwargs, ctx.fake, Kind.LIBRARY, fresh=True, ordered=True)
 
     register(_op, kind=Kind.LIBRARY)(_convert)
 
@@ -71,9 +71,9 @@ def _is_ours(fake: torch.Tensor, p: Any, generator: Any) -> bool:
 
 
 def _bernoulli(ctx: ConversionContext, size: list[int], p: float, dtype: torch.dtype) -> TensorValue:
-    state = ctx.sites.generator_state()
+    state = ctx.extern.generator_state()
     mask, after = ctx.compute_many(mersenne.bernoulli, [state], ctx.dims(size), p, DTYPES[dtype])
-    ctx.sites.drew_until(after)
+    ctx.extern.drew_until(after)
     ctx.ran_as = Kind.NATIVE
     return mask
 

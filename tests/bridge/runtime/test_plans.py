@@ -7,8 +7,8 @@ import torch
 import tvm_ffi
 
 from relaxgrad.bridge.plan import FromConstant, FromFunction, FromInput, FromScalar, ScalarRef, Strided
+from relaxgrad.bridge.runtime.extern_calls import for_vm, memory_order
 from relaxgrad.bridge.runtime.plans import Holder, numbers, output_reader, viewer
-from relaxgrad.bridge.runtime.sites import for_vm, memory_order
 
 
 def test_numbers_mix_constants_and_references() -> None:

@@ -12,7 +12,7 @@ from tvm import relax
 
 from .. import pytree, rng, torch_api
 from ..kinds import Kind, ReasonKind
-from ..plan import SITE_FUNCTION, CallSite, SiteResult, Strided, TensorArg
+from ..plan import EXTERN_FUNCTION, ExternCall, ExternResult, Strided, TensorArg
 from .compute.layout import permute
 from .compute.mersenne import STATE
 from .types import DTYPES, dense_order, inverse, is_typed
@@ -29,12 +29,12 @@ _READ_MEMORY = frozenset(
 )  # fmt: skip
 
 
-class Sites:
-    """Builds the table of call sites of one translation."""
+class ExternCalls:
+    """Builds the table of extern calls of one translation."""
 
     def __init__(self, state: TranslationState):
         self._ctx = state
-        self.table: list[CallSite] = []
+        self.table: list[ExternCall] = []
         self.last_ordered: relax.Var | None = None
         self._drawn: TensorValue | None = None
 
@@ -105,19 +105,21 @@ class Sites:
             return ctx.number(value) if torch_api.is_symint(value) else value
 
         leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_value)
-        site_args, site_kwargs = pytree.tree_unflatten([argument(leaf) for leaf in leaves], spec)
+        call_args, call_kwargs = pytree.tree_unflatten([argument(leaf) for leaf in leaves], spec)
         single = not isinstance(fake, list | tuple | dict)
         outputs, out_spec = pytree.tree_flatten(fake)
         consumed = consumed_outputs(ctx.node) if isinstance(fake, list | tuple) else {0}
         if len(outputs) != len(fake if isinstance(fake, list | tuple) else [fake]):
             consumed = set(range(len(outputs)))
         results = [self._result(out) if i in consumed else None for i, out in enumerate(outputs)]
-        self.table.append(CallSite(ctx.node.name, target, site_args, site_kwargs, tuple(results), single, kind, fresh))
+        self.table.append(
+            ExternCall(ctx.node.name, target, call_args, call_kwargs, tuple(results), single, kind, fresh)
+        )
         if ordered and self.last_ordered is not None:
             packed.append(self.last_ordered)
         types = [self._type(out, result) for out, result in zip(outputs, results, strict=True)]
         call = relax.call_pure_packed(
-            SITE_FUNCTION,
+            EXTERN_FUNCTION,
             relax.prim_value(len(self.table) - 1),
             *packed,
             ty_args=types[0] if single else relax.TupleType(types),
@@ -146,14 +148,14 @@ class Sites:
         )
         return TensorArg(position(strided.storage.var), view)
 
-    def _result(self, fake: Any) -> SiteResult | None:
+    def _result(self, fake: Any) -> ExternResult | None:
         if torch_api.is_symint(fake) or isinstance(fake, int | float | bool) or fake is None:
             return None
         if not isinstance(fake, torch.Tensor) or not is_typed(fake):
-            return SiteResult(opaque=True)
-        return SiteResult(dense_order(fake), dtype=fake.dtype, size=tuple(map(self._ctx.number, fake.shape)))
+            return ExternResult(opaque=True)
+        return ExternResult(dense_order(fake), dtype=fake.dtype, size=tuple(map(self._ctx.number, fake.shape)))
 
-    def _type(self, fake: Any, result: SiteResult | None) -> Any:
+    def _type(self, fake: Any, result: ExternResult | None) -> Any:
         if result is None or result.opaque:
             return relax.AnyType()
         shape = self._ctx.dims(fake.shape)
@@ -162,7 +164,7 @@ class Sites:
             [relax.prim_value(shape[d]) if isinstance(shape[d], int) else shape[d] for d in memory], DTYPES[fake.dtype]
         )
 
-    def _value(self, fake: Any, result: SiteResult | None, var: relax.Var | None) -> Value:
+    def _value(self, fake: Any, result: ExternResult | None, var: relax.Var | None) -> Value:
         ctx = self._ctx
         if torch_api.is_symint(fake):
             return SymbolicNumber(torch_api.expr_of(fake), type(fake))

@@ -1,4 +1,4 @@
-"""The Python side of calls into ATen: a function for each call site, and the packed function that TVM calls.
+"""The Python side of calls into ATen: a function for each extern call, and the packed function that TVM calls.
 
 Note [What a call returns]
 The graph was typed by PyTorch's shape functions, and some of these say another thing than the kernel does: bfloat16
@@ -18,19 +18,19 @@ import tvm_ffi
 
 from .. import pytree
 from ..errors import RelaxgradError
-from ..plan import SITE_FUNCTION, CallSite, ScalarRef, SiteResult, TensorArg
+from ..plan import EXTERN_FUNCTION, ExternCall, ExternResult, ScalarRef, TensorArg
 from .plans import Holder, Scalars, held, viewer
 
-SiteFunction = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
+ExternFunction = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
 
 
 class Frame:
-    """One running call of an executable: its site functions and the values of its symbolic numbers."""
+    """One running call of an executable: its functions of extern calls and the values of its symbolic numbers."""
 
-    __slots__ = ("error", "scalars", "sites")
+    __slots__ = ("error", "functions", "scalars")
 
-    def __init__(self, sites: list[SiteFunction], scalars: tuple[Any, ...]):
-        self.sites = sites
+    def __init__(self, functions: list[ExternFunction], scalars: tuple[Any, ...]):
+        self.functions = functions
         self.scalars = scalars
         self.error: BaseException | None = None
 
@@ -42,17 +42,17 @@ class _Current(threading.local):
 current = _Current()
 
 
-def _dispatch(site: int, *args: Any) -> Any:
+def _dispatch(number: int, *args: Any) -> Any:
     frame = current.frame
-    assert frame is not None, "a call site ran outside an executable"
+    assert frame is not None, "an extern call ran outside an executable"
     try:
-        return frame.sites[site](args, frame.scalars)
+        return frame.functions[number](args, frame.scalars)
     except BaseException as error:  # kept whole, so that the caller sees the very exception and not TVM's copy
         frame.error = error
         raise
 
 
-tvm_ffi.register_global_func(SITE_FUNCTION, _dispatch, override=True)
+tvm_ffi.register_global_func(EXTERN_FUNCTION, _dispatch, override=True)
 
 
 def _reader(arg: TensorArg) -> Callable[[tuple[Any, ...], Scalars], Any]:
@@ -129,12 +129,12 @@ def _maker(value: Any) -> Callable[[tuple[Any, ...], Scalars], Any] | None:
     return None
 
 
-def build_site(site: CallSite) -> SiteFunction:
-    """The function behind one call site."""
-    parts = [(_maker(value), value) for value in site.args]
-    make_kwargs, fixed_kwargs = _maker(site.kwargs), site.kwargs
-    target, results, single, fresh = site.target, site.results, site.single, site.fresh
-    hands = [None if result is None else _hand_over(site, result) for result in results]
+def build_call(call: ExternCall) -> ExternFunction:
+    """The function behind one extern call."""
+    parts = [(_maker(value), value) for value in call.args]
+    make_kwargs, fixed_kwargs = _maker(call.kwargs), call.kwargs
+    target, results, single, fresh = call.target, call.results, call.single, call.fresh
+    hands = [None if result is None else _hand_over(call, result) for result in results]
 
     def run(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
         values = [value if make is None else make(args, scalars) for make, value in parts]
@@ -146,7 +146,7 @@ def build_site(site: CallSite) -> SiteFunction:
         handed = [None if hand is None else hand(value, scalars) for value, hand in zip(outputs, hands, strict=False)]
         return handed[0] if single else handed
 
-    hand_over = hands[0] if single and fresh and not site.kwargs else None
+    hand_over = hands[0] if single and fresh and not call.kwargs else None
     if hand_over is not None:
 
         def run_simple(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
@@ -164,7 +164,7 @@ def _flat(returned: Any) -> list[Any]:
     return list(returned)
 
 
-def _hand_over(site: CallSite, result: SiteResult) -> Callable[[Any, Scalars], Any]:
+def _hand_over(call: ExternCall, result: ExternResult) -> Callable[[Any, Scalars], Any]:
     """The function that hands one result to the machine: see Note [What a call returns]."""
     if result.opaque:
         return lambda value, _: Holder(value)
@@ -177,7 +177,7 @@ def _hand_over(site: CallSite, result: SiteResult) -> Callable[[Any, Scalars], A
             size = tuple(scalars[s.index] if isinstance(s, ScalarRef) else s for s in size)
         if value.shape != size:
             raise RelaxgradError(
-                f"{site.target} (node {site.node}) returned a tensor of size {tuple(value.shape)} where its shape "
+                f"{call.target} (node {call.node}) returned a tensor of size {tuple(value.shape)} where its shape "
                 f"function says {size}: keep this call out of the compiled graph, with torch.compiler.disable"
             )
         return for_vm(value if value.dtype is dtype else value.to(dtype), order)

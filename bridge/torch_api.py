@@ -114,7 +114,7 @@ def __getattr__(name: str) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The torch.compile road
+# The torch.compile path
 
 
 def make_boxed_func(function: Callable[..., Any]) -> Callable[..., Any]:

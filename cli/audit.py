@@ -99,7 +99,7 @@ def command(
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N parts of the samples.")] = "1/1",
     via: Annotated[
         str | None,
-        typer.Option(metavar="onnx", help="For models: a second road to TVM, through ONNX.", show_default=False),
+        typer.Option(metavar="onnx", help="For models: a second path to TVM, through ONNX.", show_default=False),
     ] = None,
     time_limit: Annotated[
         float | None,

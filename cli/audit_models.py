@@ -122,19 +122,19 @@ def _show(records: list[dict[str, Any]], asked: int, installation: list[dict[str
 
 
 def _show_onnx(console: Console, records: list[dict[str, Any]]) -> None:
-    """A table of the road through ONNX, where it was taken, and the ops that it lacks."""
-    roads = [(record["model"], record["onnx"]) for record in records if record["onnx"] is not None]
-    if not roads:
+    """A table of the path through ONNX, where it was taken, and the ops that it lacks."""
+    onnx = [(record["model"], record["onnx"]) for record in records if record["onnx"] is not None]
+    if not onnx:
         return
     from tabulate import tabulate
 
-    from relaxgrad.coverage.onnx_road import COLUMNS, lacking_of, row
+    from relaxgrad.coverage.onnx_path import COLUMNS, lacking_of, row
 
-    console.print(tabulate([[name, *row(road)] for name, road in roads], ("model", *COLUMNS)), soft_wrap=True)
-    lacking = Counter(op for _, road in roads for op in lacking_of(road))
+    console.print(tabulate([[name, *row(found)] for name, found in onnx], ("model", *COLUMNS)), soft_wrap=True)
+    lacking = Counter(op for _, found in onnx for op in lacking_of(found))
     if lacking:
         told = ", ".join(f"{op} ({count} models)" for op, count in lacking.most_common())
-        console.print(f"without a translation on this road: {told}", soft_wrap=True)
+        console.print(f"without a translation on this path: {told}", soft_wrap=True)
 
 
 def _calls(record: dict[str, Any]) -> str:

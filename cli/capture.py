@@ -106,17 +106,17 @@ def _export(captured: CapturedGraph, inputs: list[Any], path: Path) -> None:
     """Writes the graph as ONNX, checked. Raises UserError, with the op, where ONNX cannot express it."""
     import onnx
 
-    from relaxgrad.coverage import onnx_road
+    from relaxgrad.coverage import onnx_path
     from relaxgrad.coverage.models import describe
     from relaxgrad.coverage.records import write_bytes
 
     try:
-        model = onnx_road.export(captured, inputs)
+        model = onnx_path.export(captured, inputs)
         onnx.checker.check_model(model)
     except UserError:
         raise
     except Exception as error:
-        ops = ", ".join(onnx_road.lacking(error))
+        ops = ", ".join(onnx_path.lacking(error))
         what = f"{ops} has no form in ONNX" if ops else describe(error)
         raise UserError(f"this {captured.kind} graph cannot be written as ONNX: {what}") from error
     write_bytes(path, model.SerializeToString())

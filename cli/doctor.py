@@ -63,7 +63,7 @@ class Diagnosis:
     cpu: Cpu
     targets: list[TargetReport]
     torch_api: list[Check]
-    road: Check  # one training step through torch.compile(backend="relaxgrad")
+    training_step: Check  # one training step through torch.compile(backend="relaxgrad")
     problems: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
@@ -154,7 +154,7 @@ def examine_torch_api() -> list[Check]:
         return [Check("relaxgrad.bridge.torch_api", False, _first_line(error), "every private torch name")]
 
 
-def examine_road() -> Check:
+def examine_training_step() -> Check:
     """One training step of `relu(x @ w + b)` through torch.compile(backend="relaxgrad"), gradients against eager's."""
     name, start = "training step", time.perf_counter()
     try:
@@ -217,20 +217,20 @@ def diagnose(progress: Callable[[str], None] = lambda what: None) -> Diagnosis:
     progress("torch's private names")
     torch_api = examine_torch_api()
     progress("a training step")
-    result = Diagnosis(found, cpu, targets, torch_api, examine_road())
+    result = Diagnosis(found, cpu, targets, torch_api, examine_training_step())
     result.problems = _problems(result)
     return result
 
 
 def _problems(diagnosis: Diagnosis) -> list[str]:
-    """What keeps the llvm road from working, one line each; a missing GPU or nvcc is none."""
+    """What keeps the llvm path from working, one line each; a missing GPU or nvcc is none."""
     lines = [f"{name} is not installed" for name in ("torch", "tvm") if diagnosis.versions[name] is None]
     for target in diagnosis.targets:
         if target.name == "llvm":
             lines += [f"target llvm, {c.name}: {c.detail}" for c in (target.compile, target.run) if not c.ok]
     lines += [f"torch's {c.name} ({c.used_for}): {c.detail}" for c in diagnosis.torch_api if not c.ok]
-    if not diagnosis.road.ok:
-        lines.append(f"{diagnosis.road.name}: {diagnosis.road.detail}")
+    if not diagnosis.training_step.ok:
+        lines.append(f"{diagnosis.training_step.name}: {diagnosis.training_step.detail}")
     return lines
 
 
@@ -274,9 +274,13 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     console.print()
     console.print(table)
 
-    road = diagnosis.road
+    training_step = diagnosis.training_step
     console.print()
-    console.print(f"{road.name}: {_mark(road.ok)}, {escape(road.detail)} ({road.seconds:.1f} s)", highlight=False)
+    console.print(
+        f"{training_step.name}: {_mark(training_step.ok)}, {escape(training_step.detail)} "
+        f"({training_step.seconds:.1f} s)",
+        highlight=False,
+    )
     console.print()
     if diagnosis.problems:
         console.print("[red]Training on llvm does not work here:[/]")

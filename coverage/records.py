@@ -13,7 +13,7 @@ from typing import Any
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.files import write_whole
 
-#: What the road through ONNX is made of, beside what `versions` tells anyway.
+#: What the path through ONNX is made of, beside what `versions` tells anyway.
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.audit.many import FILE, read_audit
-from relaxgrad.coverage.onnx_road import COLUMNS, Road, row
+from relaxgrad.coverage.onnx_path import COLUMNS, OnnxOutcome, row
 from relaxgrad.coverage.records import ONNX_PACKAGES, write_json, write_text
 
 from .markdown import cell, table
@@ -41,9 +41,9 @@ def page(data: dict[str, Any]) -> str:
         "compare.",
         _table(models),
         "## What ONNX cannot express",
-        _lacking(models, Road.NOT_EXPORTED) or _none_lacking(models, "graph was exported"),
+        _lacking(models, OnnxOutcome.NOT_EXPORTED) or _none_lacking(models, "graph was exported"),
         "## What TVM's importer does not take",
-        _lacking(models, Road.NOT_MAPPED) or _none_lacking(models, "exported graph was mapped"),
+        _lacking(models, OnnxOutcome.NOT_MAPPED) or _none_lacking(models, "exported graph was mapped"),
         "## What is not right",
         "\n".join(_faults(models)) or "Everything that ran is right.",
     ]
@@ -66,18 +66,18 @@ def _graphs(models: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, A
                 yield f"{name}, random numbers given", graph["given"]
 
 
-def _lacking(models: Sequence[dict[str, Any]], road: Road) -> str:
-    """The ops for which graphs came no further than `road`, each with the graphs."""
+def _lacking(models: Sequence[dict[str, Any]], outcome: OnnxOutcome) -> str:
+    """The ops for which graphs came no further than `outcome`, each with the graphs."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, graph in _graphs(models):
-        if graph["tvm"] == road:
+        if graph["tvm"] == outcome:
             for op in graph["unmapped"] or [_said(graph["detail"])]:
                 found[op].append(name)
     return "\n".join(f"- `{op}`: {'; '.join(names)}" for op, names in sorted(found.items()))
 
 
 def _none_lacking(models: Sequence[dict[str, Any]], what: str) -> str:
-    otherwise = any(graph["tvm"] in (Road.INVALID, Road.CRASH) for _, graph in _graphs(models))
+    otherwise = any(graph["tvm"] in (OnnxOutcome.INVALID, OnnxOutcome.CRASH) for _, graph in _graphs(models))
     return "Nothing is named; what failed without a name is at the end." if otherwise else f"Every {what}."
 
 
@@ -87,7 +87,7 @@ def _said(text: str) -> str:
 
 
 def _faults(models: Sequence[dict[str, Any]]) -> Iterator[str]:
-    good = (Road.RIGHT, Road.DRAWS, Road.NOT_EXPORTED, Road.NOT_MAPPED)
+    good = (OnnxOutcome.RIGHT, OnnxOutcome.DRAWS, OnnxOutcome.NOT_EXPORTED, OnnxOutcome.NOT_MAPPED)
     for name, graph in _graphs(models):
         if graph["tvm"] not in good:
             yield f"- {name}, on TVM: {graph['tvm']}: {_said(graph['detail'])}"
@@ -96,14 +96,14 @@ def _faults(models: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
-    """Stores the records and writes the page below `root`/docs; 0. Raises UserError for an audit without this road."""
+    """Stores the records and writes the page below `root`/docs; 0. Raises UserError for an audit without this path."""
     stored = root / "docs" / "results" / "onnx.json"
     if arguments:
         path = Path(arguments[0])
         head, records = read_audit(path / FILE if path.is_dir() else path)
         models = [{"model": r["model"], "graphs": r["onnx"]} for r in records if r["onnx"] is not None]
         if not models:
-            raise UserError(f"{path} has no model that went this road: `relaxgrad audit MODEL... --via onnx -o DIR`")
+            raise UserError(f"{path} has no model that went this path: `relaxgrad audit MODEL... --via onnx -o DIR`")
         write_json(stored, {"schema": SCHEMA, "versions": head["versions"], "models": models})
     write_text(root / "docs" / "onnx.md", page(json.loads(stored.read_text(encoding="utf-8"))))
     return 0

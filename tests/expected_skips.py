@@ -31,7 +31,7 @@ EXPECTED_SKIPS: dict[Lacking, str] = {
     Lacking.BROWSER: "what a page does when it is opened, sorted, clicked and printed is seen in a browser alone",
     Lacking.CPU_TARGET: "code for vector instructions that this CPU lacks compiles here and cannot run",
     Lacking.CPUINFO: "what the system shows of an x86 CPU is read from /proc/cpuinfo",
-    Lacking.PACKAGE: "an optional package, another road's or some models' of the zoo, is installed for those alone",
+    Lacking.PACKAGE: "an optional package, another importer's or some models' of the zoo, is installed for those alone",
     Lacking.TORCH_RELEASE: "a page holds the graphs of the torch that it was made with; others have other graphs",
 }
 

@@ -1,8 +1,8 @@
-"""One blocker of an audit, or the road through ONNX, measured anew after a mend of what measures it.
+"""One blocker of an audit, or the path through ONNX, measured anew after a mend of what measures it.
 
 `python -m relaxgrad.coverage.audit.again DIR "in-place and optimizer state" [MODEL...]` replaces the finding in the
 records below DIR (of the named models, or of all that a level other than clear was found for) and leaves the rest.
-With `onnx` it replaces what was found on that road (of all models that were sent down it).
+With `onnx` it replaces what was found on that path (of all models that were sent down it).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def measure_again(
 
 
 def onnx_again(path: Path, models: Sequence[str], jobs: int, time_limit: float = 600.0) -> list[str]:
-    """Sends the graphs of these models of an audit's file down the road through ONNX again and writes the file; a line
+    """Sends the graphs of these models of an audit's file down the path through ONNX again and writes the file; a line
     for each model. Without names: of those that were. Raises UserError as `measure_again`."""
     head, there = _read(path, models)
     names = list(models) or [name for name, record in there.items() if record["onnx"] is not None]
@@ -81,7 +81,7 @@ def onnx_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None])
     from relaxgrad.bridge.torch_api import numpy_draws_as_in_eager
 
     from ..models import load_problem
-    from ..onnx_road import run_onnx
+    from ..onnx_path import run_onnx
     from ..stock import keep_run
 
     runs: list[Any] = []

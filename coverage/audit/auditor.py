@@ -42,7 +42,7 @@ class AuditOptions:
     dry: bool = False  # compile nothing: translate only
     blockers: bool = True  # measure dynamic shapes and in-place updates; without, training and its operators alone
     stock: bool = True  # TVM's own importer beside it
-    onnx: bool = False  # and the road through ONNX
+    onnx: bool = False  # and the path through ONNX
     time_limit: float = 600.0  # seconds of the worker
     memory_limit: int | None = None  # resident bytes of a worker
 
@@ -212,7 +212,7 @@ def _audit(model: str, seed: int, steps: int, emit: Emit, *, stock: bool, onnx: 
             record.stock = run_stock(runs)
         record.findings[findings[0].blocker.value]["numbers"]["stock_importer"] = summary(record.stock)
     if onnx:
-        from ..onnx_road import run_onnx
+        from ..onnx_path import run_onnx
 
         with clock("ONNX"):
             record.onnx = run_onnx(runs)

@@ -114,13 +114,13 @@ def _widened(tensor: Tensor, wide: Any) -> Tensor:
 
 
 class Compiled:
-    """The call's function under torch.compile. The first run finds the road that works; later ones keep it."""
+    """The call's function under torch.compile. The first run finds the capture that works; later ones keep it."""
 
     def __init__(self, function: Callable[..., Any], dynamic: bool, backend: Any):
         self._function = function
         self._dynamic = dynamic
         self._backend = backend
-        self.road = ""
+        self.capture = ""
         self.graphs: list[GraphRecord] = []
         self._compiled: Callable[..., Any] | None = None
 
@@ -137,8 +137,8 @@ class Compiled:
                 self.graphs += graphs
 
     def _first(self, call: Call, tangents: dict[str, Tensor], graphs: list[GraphRecord]) -> Run:
-        """Whole where Dynamo can, else with graph breaks; `graphs` keeps those of the road taken."""
-        self.road = "whole"
+        """Whole where Dynamo can, else with graph breaks; `graphs` keeps those of the capture taken."""
+        self.capture = "whole"
         try:
             return self._try(call, tangents, fullgraph=True)
         except Exception:
@@ -146,7 +146,7 @@ class Compiled:
             # default. A fault of the backend is raised again below, from the same graph.
             graphs.clear()
             torch.compiler.reset()
-            self.road = "breaks"
+            self.capture = "breaks"
             return self._try(call, tangents, fullgraph=False)
 
     def _try(self, call: Call, tangents: dict[str, Tensor], fullgraph: bool) -> Run:

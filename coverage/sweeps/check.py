@@ -70,7 +70,7 @@ class Checked:
     by_torch: bool = False  # of a failure: PyTorch's own kernels fail in the same graph too, so it lies in the graph
     layout: str = ""  # where strides differ from eager's and should
     backward: bool = False  # whether a gradient was judged
-    road: str = "whole"  # "breaks": Dynamo needed graph breaks
+    capture: str = "whole"  # "breaks": Dynamo needed graph breaks
     graphs: int = 0
     calls: dict[str, int] = field(default_factory=dict)  # nodes by kind
     ops: dict[str, dict[str, int]] = field(default_factory=dict)  # overload -> nodes by kind
@@ -122,7 +122,7 @@ def _check(call: Call, dynamic: bool, backend: Any) -> Checked:
     except Exception as error:
         checked.status, checked.detail = Status.ERROR, _one_line(torch_api.root_cause(error))
     _note_graphs(checked, compiled.graphs, dynamic)
-    checked.road = compiled.road
+    checked.capture = compiled.capture
     checked.backward = bool(eager.gradients)
     if checked.status is not Status.ERROR:
         _decide(checked, found, call)

@@ -77,7 +77,7 @@ def _entry(records: list[dict[str, Any]]) -> dict[str, Any]:
         "kinds": dict(Counter(kind_of(r).value for r in ran)),
         "calls": dict(calls),
         "all_fell_back": bool(ran) and all(all_fell_back(r) for r in ran),
-        "breaks": sum(r.get("road") == "breaks" for r in ran),
+        "breaks": sum(r.get("capture") == "breaks" for r in ran),
         "backward": sum(bool(r.get("backward")) for r in ran),
         "symbolic": sum(bool(r.get("symbolic")) for r in ran),
         "two_sizes": sum(r.get("sizes", 1) > 1 for r in ran),

@@ -1,4 +1,4 @@
-"""`relaxgrad doctor`: what it says is what is there, and each thing that breaks the road on llvm is exit code 1."""
+"""`relaxgrad doctor`: what it says is what is there, and each thing that breaks training on llvm is exit code 1."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def diagnosis(**changes: object) -> doctor.Diagnosis:
         "cpu": doctor.Cpu("A CPU", "znver4", 2, ("avx2",)),
         "targets": [doctor.TargetReport("llvm", good(), good()), doctor.TargetReport("cuda", good(), bad())],
         "torch_api": [good("aot_autograd")],
-        "road": good("training step"),
+        "training_step": good("training step"),
     }
     return doctor.Diagnosis(**(parts | changes))  # type: ignore[arg-type]  # the keys are the fields
 
@@ -45,7 +45,7 @@ def test_the_whole_command_on_this_machine(capsys: pytest.CaptureFixture[str]) -
     assert report["ok"] is True
     assert code == 0
     assert report["schema"] == doctor.SCHEMA
-    assert report.keys() == {"schema", "ok", "versions", "cpu", "targets", "torch_api", "road", "problems"}
+    assert report.keys() == {"schema", "ok", "versions", "cpu", "targets", "torch_api", "training_step", "problems"}
     assert report["versions"]["torch"] == torch.__version__
     llvm = report["targets"][0]
     assert llvm["name"] == "llvm"
@@ -53,7 +53,7 @@ def test_the_whole_command_on_this_machine(capsys: pytest.CaptureFixture[str]) -
     assert llvm["run"]["ok"]
     assert len(report["torch_api"]) >= 5
     assert all(check["used_for"] for check in report["torch_api"])
-    assert report["road"]["ok"]
+    assert report["training_step"]["ok"]
 
 
 def test_the_tables_name_everything(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,7 +77,7 @@ def test_a_missing_gpu_or_compiler_is_no_problem() -> None:
         ({"targets": [doctor.TargetReport("llvm", bad("compile"), good("run"))]}, "target llvm, compile: broken"),
         ({"targets": [doctor.TargetReport("llvm", good("compile"), bad("run"))]}, "target llvm, run: broken"),
         ({"torch_api": [good("a"), bad("partitioner")]}, "torch's partitioner (something): broken"),
-        ({"road": bad("training step")}, "training step: broken"),
+        ({"training_step": bad("training step")}, "training step: broken"),
     ],
 )
 def test_what_breaks_the_road_is_a_problem(changes: dict[str, object], said: str) -> None:
@@ -124,17 +124,17 @@ def test_wrong_gradients_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return honest(lambda *args: 2.0 * function(*args), **options)
 
     monkeypatch.setattr(torch, "compile", twice)
-    road = doctor.examine_road()
-    assert not road.ok
-    assert "gradients differ" in road.detail
+    training_step = doctor.examine_training_step()
+    assert not training_step.ok
+    assert "gradients differ" in training_step.detail
 
 
 def test_a_step_that_never_reached_tvm_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradients are right, since eager computed them."""
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
-    road = doctor.examine_road()
-    assert not road.ok
-    assert "there ran: none" in road.detail
+    training_step = doctor.examine_training_step()
+    assert not training_step.ok
+    assert "there ran: none" in training_step.detail
 
 
 def test_a_graph_that_falls_back_as_a_whole_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,10 +145,10 @@ def test_a_graph_that_falls_back_as_a_whole_is_found(monkeypatch: pytest.MonkeyP
 
     monkeypatch.delenv("RELAXGRAD_STRICT", raising=False)
     monkeypatch.setattr("relaxgrad.bridge.compile.pipeline.compile_module", refuse)
-    road = doctor.examine_road()
-    assert not road.ok
-    assert "the forward graph fell back to ATen" in road.detail
-    assert "planted" in road.detail
+    training_step = doctor.examine_training_step()
+    assert not training_step.ok
+    assert "the forward graph fell back to ATen" in training_step.detail
+    assert "planted" in training_step.detail
 
 
 def test_a_tool_that_is_not_there_has_no_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""docs/onnx.md: made from the stored records of the road through ONNX, and only of such."""
+"""docs/onnx.md: made from the stored records of the path through ONNX, and only of such."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.audit.auditor import AuditOptions
 from relaxgrad.coverage.audit.many import FILE, head_of
 from relaxgrad.coverage.audit.record import AuditRecord
-from relaxgrad.coverage.onnx_road import OnnxRecord, Road
+from relaxgrad.coverage.onnx_path import OnnxOutcome, OnnxRecord
 from relaxgrad.coverage.zoo import REPORTED
 from relaxgrad.reports import onnx_page
 
@@ -33,11 +33,13 @@ def audit(folder: Path, graphs: list[dict[str, Any]] | None) -> Path:
 
 
 def test_ops_are_named_with_their_graphs(tmp_path: Path) -> None:
-    given = OnnxRecord("forward", 4, Road.WRONG, "output 0: shape", onnxruntime=Road.RIGHT).to_json()
+    given = OnnxRecord("forward", 4, OnnxOutcome.WRONG, "output 0: shape", onnxruntime=OnnxOutcome.RIGHT).to_json()
     graphs = [
-        OnnxRecord("forward", 5, Road.NOT_MAPPED, unmapped=["Random"], onnxruntime=Road.DRAWS, given=given).to_json(),
-        OnnxRecord("backward", 0, Road.NOT_EXPORTED, unmapped=["aten.fold"]).to_json(),
-        OnnxRecord("backward", 3, Road.NOT_MAPPED, "ValueError: no axis 3 at /usr/lib/x.py:3 (raise)").to_json(),
+        OnnxRecord(
+            "forward", 5, OnnxOutcome.NOT_MAPPED, unmapped=["Random"], onnxruntime=OnnxOutcome.DRAWS, given=given
+        ).to_json(),
+        OnnxRecord("backward", 0, OnnxOutcome.NOT_EXPORTED, unmapped=["aten.fold"]).to_json(),
+        OnnxRecord("backward", 3, OnnxOutcome.NOT_MAPPED, "ValueError: no axis 3 at /usr/lib/x.py:3 (raise)").to_json(),
     ]
     assert onnx_page.main([str(audit(tmp_path, graphs))], tmp_path) == 0
     lines = (tmp_path / "docs" / "onnx.md").read_text().splitlines()
@@ -50,5 +52,5 @@ def test_ops_are_named_with_their_graphs(tmp_path: Path) -> None:
 
 
 def test_an_audit_without_this_road_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no model that went this road"):
+    with pytest.raises(UserError, match="no model that went this path"):
         onnx_page.main([str(audit(tmp_path, None))], tmp_path)

@@ -1,4 +1,4 @@
-"""Element-wise ops off the main road: bit shifts, neighbours, exponents, signs, rounding to decimals."""
+"""Element-wise ops seldom used: bit shifts, neighbours, exponents, signs, rounding to decimals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embedding bags in every float dtype: bfloat16 sums take a road of their own (bridge/capture/decompose.py)."""
+"""Embedding bags in every float dtype: bfloat16 sums are summed apart (bridge/capture/decompose.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element-wise ops off the main road."""
+"""Element-wise ops seldom used."""
 
 from __future__ import annotations
 

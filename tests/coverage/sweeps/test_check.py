@@ -146,7 +146,7 @@ def test_a_call_that_breaks_the_graph_says_so() -> None:
         return x.sin() if x.sum().item() > 1e9 else x.cos()
 
     checked = check_call(call(branch, (4,)), backend=faulty())
-    assert (checked.status, checked.road) == (Status.PASS, "breaks")
+    assert (checked.status, checked.capture) == (Status.PASS, "breaks")
 
 
 def test_a_second_size_goes_through_the_same_graph() -> None:

@@ -1,4 +1,4 @@
-"""The road through ONNX: how far each graph comes, and what it lacks."""
+"""The path through ONNX: how far each graph comes, and what it lacks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from relaxgrad.bridge.capture import capture_pair
 from relaxgrad.cli.main import main
-from relaxgrad.coverage import onnx_road
-from relaxgrad.coverage.onnx_road import Road, draws_given, row, run_onnx, try_onnx
+from relaxgrad.coverage import onnx_path
+from relaxgrad.coverage.onnx_path import OnnxOutcome, draws_given, row, run_onnx, try_onnx
 from relaxgrad.coverage.stock import keep_run
 from tests.expected_skips import need_package
 
@@ -38,7 +38,7 @@ def test_right_graphs_are_right_on_tvm_and_in_onnxruntime() -> None:
     need_package("onnxruntime")
     for graph, inputs in runs_of(lambda x, w: torch.tanh(x @ w).sum()):
         record = try_onnx(graph, inputs)
-        assert (record.tvm, record.onnxruntime, record.detail) == (Road.RIGHT, Road.RIGHT, "")
+        assert (record.tvm, record.onnxruntime, record.detail) == (OnnxOutcome.RIGHT, OnnxOutcome.RIGHT, "")
         assert record.nodes > 1
 
 
@@ -47,12 +47,12 @@ def test_dropout_takes_the_road_twice() -> None:
     (forward, inputs), _ = runs_of(lambda x, w: nn.functional.dropout(torch.tanh(x @ w), 0.5, training=True).sum())
     record = try_onnx(forward, inputs)
     assert (record.tvm, record.unmapped, record.random) == (
-        Road.NOT_MAPPED, ["RandomUniformLike"], ["aten.bernoulli.p"],
+        OnnxOutcome.NOT_MAPPED, ["RandomUniformLike"], ["aten.bernoulli.p"],
     )  # fmt: skip
-    assert record.onnxruntime in (Road.DRAWS, None)
+    assert record.onnxruntime in (OnnxOutcome.DRAWS, None)
     assert record.given is not None
-    assert (record.given["tvm"], record.given["detail"]) == (Road.RIGHT, "")
-    assert record.given["onnxruntime"] in (Road.RIGHT, None)
+    assert (record.given["tvm"], record.given["detail"]) == (OnnxOutcome.RIGHT, "")
+    assert record.given["onnxruntime"] in (OnnxOutcome.RIGHT, None)
     assert row([record.to_json()])[:6] == [1, 1, 0, 1, 1, 1]
 
 
@@ -61,18 +61,18 @@ def test_given_masks_are_those_that_are_drawn() -> None:
     given, values = draws_given(forward, inputs)
     assert [i.role for i in given.inputs[len(forward.inputs) :]] == ["rng"]
     assert not any("bernoulli" in str(n.target) for n in given.module.graph.nodes if n.op == "call_function")
-    torch.manual_seed(onnx_road.SEED)
+    torch.manual_seed(onnx_path.SEED)
     expected = forward.module(*inputs)
-    torch.manual_seed(onnx_road.SEED + 1)
+    torch.manual_seed(onnx_path.SEED + 1)
     for one, other in zip(expected, given.module(*values), strict=True):
         assert torch.equal(one, other)
 
 
 def test_layer_norms_further_outputs_are_wrong_in_tvms_importer() -> None:
-    """Found on this road: the importer makes scalars of a layer norm's mean and deviation."""
+    """Found on this path: the importer makes scalars of a layer norm's mean and deviation."""
     (forward, inputs), *_ = runs_of(lambda x, w: nn.functional.layer_norm(x @ w, (4,)).pow(2).sum())
     record = try_onnx(forward, inputs)
-    assert record.tvm is Road.WRONG
+    assert record.tvm is OnnxOutcome.WRONG
     assert "shape (() against (3, 1))" in record.detail
 
 
@@ -84,7 +84,7 @@ def test_every_op_without_a_form_is_named() -> None:
 
     (forward, inputs), *_ = runs_of(two)
     record = try_onnx(forward, inputs)
-    assert record.tvm is Road.NOT_EXPORTED
+    assert record.tvm is OnnxOutcome.NOT_EXPORTED
     assert record.unmapped == ["aten._linalg_eigh", "aten.linalg_qr"]
     assert "\x1b" not in record.detail
 
@@ -92,7 +92,7 @@ def test_every_op_without_a_form_is_named() -> None:
 def test_an_op_that_onnx_cannot_express_is_named() -> None:
     (forward, inputs), *_ = runs_of(lambda x, w: torch.linalg.qr(x @ w)[1].sum())
     record = try_onnx(forward, inputs)
-    assert record.tvm is Road.NOT_EXPORTED
+    assert record.tvm is OnnxOutcome.NOT_EXPORTED
     assert record.unmapped == ["aten.linalg_qr"]
 
 
@@ -107,7 +107,7 @@ def test_a_crash_costs_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
             os.abort()
         return original(graph, inputs)
 
-    monkeypatch.setattr(onnx_road, "try_onnx", planted)
+    monkeypatch.setattr(onnx_path, "try_onnx", planted)
     records = run_onnx(runs)
     assert [(r["kind"], r["tvm"]) for r in records] == [("forward", "crash"), ("backward", "right")]
     assert records[0]["detail"] == "killed by SIGABRT"

@@ -1,10 +1,10 @@
-"""ONNX as a second road to TVM: the same training graphs through torch's exporter, ONNX's checker, TVM's ONNX importer.
+"""ONNX as a second path to TVM: the same training graphs through torch's exporter, ONNX's checker, TVM's ONNX importer.
 
 What comes out is judged by the float64 rule, on TVM and in onnxruntime where that is installed.
 
 Note [Random numbers]
 ONNX draws random numbers of its own, and TVM's importer knows no such operator: of a graph with dropout in it nothing
-can be judged. So such a graph takes the road twice: as it stands, and with what its random ops draw given as inputs.
+can be judged. So such a graph is sent twice: as it stands, and with what its random ops draw given as inputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPSET = 20
 SEED = 20  # of the random numbers that are given
 
 
-class Road(StrEnum):
+class OnnxOutcome(StrEnum):
     """How far a graph came."""
 
     RIGHT = "right"
@@ -48,13 +48,13 @@ class Road(StrEnum):
 
 @dataclass
 class OnnxRecord:
-    """One graph on this road."""
+    """One graph on this path."""
 
     kind: str  # of the graph
     nodes: int  # of the ONNX graph
-    tvm: Road
+    tvm: OnnxOutcome
     detail: str = ""
-    onnxruntime: Road | None = None  # None where it is not installed, or nothing was exported
+    onnxruntime: OnnxOutcome | None = None  # None where it is not installed, or nothing was exported
     unmapped: list[str] = field(default_factory=list)  # ops that had no translation, of ATen or of ONNX
     runtime_detail: str = ""  # what onnxruntime said, where it did not run
     random: list[str] = field(default_factory=list)  # ops of the graph that draw
@@ -87,11 +87,11 @@ def export(graph: CapturedGraph, inputs: list[Any]) -> Any:
 
 
 def run_onnx(runs: Runs, timeout: float = SECONDS) -> list[dict[str, Any]]:
-    """Every graph on this road, each in a fork of this process. Raises UserError where onnxscript is not installed."""
+    """Every graph on this path, each in a fork of this process. Raises UserError where onnxscript is not installed."""
     records = []
     for graph, inputs in runs:
         record, ended = in_fork(lambda: try_onnx(graph, inputs).to_json(), timeout)  # noqa: B023 - called at once
-        records.append(record or OnnxRecord(graph.kind.value, 0, Road.CRASH, ended).to_json())
+        records.append(record or OnnxRecord(graph.kind.value, 0, OnnxOutcome.CRASH, ended).to_json())
     return records
 
 
@@ -136,11 +136,11 @@ def draws_given(graph: CapturedGraph, inputs: list[Any]) -> tuple[CapturedGraph,
 
 
 def _try(graph: CapturedGraph, inputs: list[Any], judged: bool = True) -> OnnxRecord:
-    """One graph down the road. Where it is not `judged`, its values are not looked at."""
-    record = OnnxRecord(graph.kind.value, 0, Road.NOT_EXPORTED)
+    """One graph down this path. Where it is not `judged`, its values are not looked at."""
+    record = OnnxRecord(graph.kind.value, 0, OnnxOutcome.NOT_EXPORTED)
 
-    def stopped(road: Road, error: Exception) -> OnnxRecord:
-        record.tvm, record.detail = road, _plainly(error)
+    def stopped(outcome: OnnxOutcome, error: Exception) -> OnnxRecord:
+        record.tvm, record.detail = outcome, _plainly(error)
         record.unmapped = lacking(error)
         return record
 
@@ -149,7 +149,7 @@ def _try(graph: CapturedGraph, inputs: list[Any], judged: bool = True) -> OnnxRe
     except UserError:
         raise
     except Exception as error:
-        stopped(Road.NOT_EXPORTED, error)
+        stopped(OnnxOutcome.NOT_EXPORTED, error)
         record.unmapped = sorted({*record.unmapped, *_without_form(graph, inputs)})
         return record
     record.nodes = len(model.graph.node)
@@ -158,15 +158,15 @@ def _try(graph: CapturedGraph, inputs: list[Any], judged: bool = True) -> OnnxRe
     try:
         onnx.checker.check_model(model)
     except Exception as error:
-        return stopped(Road.INVALID, error)
+        return stopped(OnnxOutcome.INVALID, error)
     given = {i.name.removesuffix("_orig"): i.name for i in model.graph.input}
     named = {
         given[meaning.name]: value for meaning, value in zip(graph.inputs, inputs, strict=True) if meaning.name in given
     }
     record.onnxruntime, record.runtime_detail = _in_onnxruntime(graph, inputs, model, named, judged)
     _on_tvm(graph, inputs, model, named, record, stopped)
-    if not judged and record.tvm in (Road.RIGHT, Road.WRONG):
-        record.tvm, record.detail = Road.DRAWS, ""
+    if not judged and record.tvm in (OnnxOutcome.RIGHT, OnnxOutcome.WRONG):
+        record.tvm, record.detail = OnnxOutcome.DRAWS, ""
     return record
 
 
@@ -202,7 +202,7 @@ def _on_tvm(
     model: Any,
     named: dict[str, torch.Tensor],
     record: OnnxRecord,
-    stopped: Callable[[Road, Exception], OnnxRecord],
+    stopped: Callable[[OnnxOutcome, Exception], OnnxRecord],
 ) -> OnnxRecord:
     import tvm
     from tvm.relax.frontend.onnx import from_onnx
@@ -210,11 +210,11 @@ def _on_tvm(
     try:
         module = from_onnx(model, keep_params_in_input=False)
     except Exception as error:
-        return stopped(Road.NOT_MAPPED, error)
+        return stopped(OnnxOutcome.NOT_MAPPED, error)
     try:
         executable = tvm.compile(module, target="llvm")
     except Exception as error:
-        return stopped(Road.NOT_COMPILED, error)
+        return stopped(OnnxOutcome.NOT_COMPILED, error)
     try:
         machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
         returned = machine["main"](*(named[i.name].contiguous() for i in model.graph.input))
@@ -223,15 +223,15 @@ def _on_tvm(
             r if isinstance(r, torch.Tensor) else torch.from_dlpack(r) for r in (returned if many else [returned])
         ]
     except Exception as error:
-        return stopped(Road.NOT_RUN, error)
+        return stopped(OnnxOutcome.NOT_RUN, error)
     fault = first_fault(graph.module, inputs, results)
-    record.tvm, record.detail = (Road.WRONG if fault else Road.RIGHT), fault[:300]
+    record.tvm, record.detail = (OnnxOutcome.WRONG if fault else OnnxOutcome.RIGHT), fault[:300]
     return record
 
 
 def _in_onnxruntime(
     graph: CapturedGraph, inputs: list[Any], model: Any, named: dict[str, torch.Tensor], judged: bool
-) -> tuple[Road | None, str]:
+) -> tuple[OnnxOutcome | None, str]:
     """(how far it came there, and what it says where it is not right)."""
     try:
         import onnxruntime
@@ -241,11 +241,11 @@ def _in_onnxruntime(
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         results = session.run(None, {name: value.numpy() for name, value in named.items()})
     except Exception as error:  # an operator or dtype that it lacks
-        return Road.NOT_RUN, _plainly(error)
+        return OnnxOutcome.NOT_RUN, _plainly(error)
     if not judged:
-        return Road.DRAWS, ""
+        return OnnxOutcome.DRAWS, ""
     fault = first_fault(graph.module, inputs, [torch.from_numpy(r) for r in results])
-    return (Road.WRONG if fault else Road.RIGHT), fault[:300]
+    return (OnnxOutcome.WRONG if fault else OnnxOutcome.RIGHT), fault[:300]
 
 
 def lacking(error: BaseException | None) -> list[str]:
@@ -267,18 +267,18 @@ COLUMNS = ("graphs", "exported", "mapped as it stands", "mapped", "run", "right"
 
 def row(records: list[dict[str, Any]]) -> list[int | str]:
     """A model's graphs in figures."""
-    unmapped = (Road.NOT_EXPORTED, Road.INVALID, Road.NOT_MAPPED, Road.CRASH)
+    unmapped = (OnnxOutcome.NOT_EXPORTED, OnnxOutcome.INVALID, OnnxOutcome.NOT_MAPPED, OnnxOutcome.CRASH)
     comparable = [record["given"] or record for record in records]
     counts = [record["tvm"] for record in comparable]
     judged = [record["onnxruntime"] for record in comparable if record["onnxruntime"] is not None]
-    right = f"{judged.count(Road.RIGHT)} of {len(judged)}" if judged else "-"
+    right = f"{judged.count(OnnxOutcome.RIGHT)} of {len(judged)}" if judged else "-"
     return [
         len(records),
-        sum(record["nodes"] > 0 and record["tvm"] != Road.INVALID for record in records),
+        sum(record["nodes"] > 0 and record["tvm"] != OnnxOutcome.INVALID for record in records),
         sum(record["tvm"] not in unmapped for record in records),
         sum(count not in unmapped for count in counts),
-        sum(count in (Road.RIGHT, Road.WRONG) for count in counts),
-        counts.count(Road.RIGHT),
+        sum(count in (OnnxOutcome.RIGHT, OnnxOutcome.WRONG) for count in counts),
+        counts.count(OnnxOutcome.RIGHT),
         right,
     ]
 

@@ -1,6 +1,6 @@
 """The only file that imports private torch names.
 
-AOTAutograd is not a stable public interface. Everything of it that the bridge stands on goes through this door, and
+AOTAutograd is not a stable public interface. Everything of it that the bridge stands on goes through this module, and
 each name has a probe that *exercises* it (`probe_all`), so that a torch release that moves or changes one is found by
 `relaxgrad doctor` and not by a wrong gradient. Private names are imported when used: a missing one fails its probe and
 raises one clear `UserError` at use, and never stops this module from being imported. Written against torch 2.11-2.14.

@@ -23,7 +23,7 @@ def measure() -> Finding:
         "torch": torch.__version__,
         "private_names": len(probes),
         "probes_failed": [p.name for p in failed],
-        "files_that_import_them": 1,  # bridge/torch_api.py; tests/test_house.py holds it
+        "files_that_import_them": 1,  # bridge/torch_api.py; tests/test_layering.py holds it
         "matrix": read_matrix(),
     }
     evidence = [Evidence(f"{p.name}, for {p.used_for}: {p.detail}") for p in failed]

@@ -1,4 +1,5 @@
-"""The door to private torch names: each is probed, a missing one is said clearly, and what stands on them holds."""
+"""The compatibility module for private torch names: each is probed, a missing one is said clearly, and what stands on
+them holds."""
 
 from __future__ import annotations
 

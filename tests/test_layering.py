@@ -1,4 +1,4 @@
-"""The rules of the house: where code may live, what may import what, and that the package that is built is whole."""
+"""The rules of the layers: where code may live, what may import what, and that the package that is built is whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("bridge", "coverage", "benchmarks", "reports", "cli")  # each may import those before it
 MAX_LINES = 600
-PRIVATE_DOOR = "relaxgrad.bridge.torch_api"  # the one module that names private parts of torch
+COMPATIBILITY_MODULE = "relaxgrad.bridge.torch_api"  # the one module that names private parts of torch
 
 # Inside bridge, lower may not import higher. What is not listed here (kinds, errors, schemas) is below all of them.
 BRIDGE_LEVELS = {
@@ -131,7 +131,7 @@ def private_torch_names(tree: ast.Module, found: list[Import]) -> list[str]:
 
 
 def test_there_is_code_in_the_folders() -> None:
-    assert len(sources()) > 10  # the rules below would hold for an empty house
+    assert len(sources()) > 10  # the rules below would hold for an empty tree
 
 
 def test_arrows_point_one_way() -> None:
@@ -188,7 +188,7 @@ def test_private_torch_names_stand_in_one_module() -> None:
     wrong = [
         f"{path.relative_to(ROOT)} {name}"
         for path in sources()
-        if module_name(path) != PRIVATE_DOOR
+        if module_name(path) != COMPATIBILITY_MODULE
         for name in private_torch_names(ast.parse(path.read_text()), imports_of(path))
     ]
     assert wrong == [], f"import these in bridge/torch_api.py, with a probe: {wrong}"

@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 
 FOLDER, OFF = "TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
-#: Of graphs: a cached one would leave out of `load` what a compilation imports, and the first step would pay for it.
+#: Options of a probe's graphs: a cached one would leave out of `load` what a compilation imports, and the first step
+#: would pay for it.
 _NO_GRAPHS = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 
 

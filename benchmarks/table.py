@@ -246,7 +246,7 @@ def memory_bound(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _memory_bound(profile: Mapping[str, Any]) -> str:
-    """Of the kernels that wait for memory and not for arithmetic; runs of before they were told apart have none."""
+    """The figures of kernels that wait for memory and not for arithmetic; older runs have none."""
     share = profile.get("memory_bound_share_of_copy")
     if share is None:
         return ""

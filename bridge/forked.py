@@ -28,7 +28,7 @@ _POLL = 0.5  # seconds between two looks at a fork that says nothing
 class Fork:
     """`function` at work in a fork of this process; what it returns must be JSON-able.
 
-    A fork that nobody waits for ends with the object. Raises OSError where the system makes no more processes.
+    A fork without a waiting caller ends with the object. Raises OSError where the system makes no more processes.
     """
 
     def __init__(self, function: Callable[[], dict[str, Any]]):

@@ -147,7 +147,7 @@ class TensorArg:
 
 @dataclass(frozen=True)
 class ExternResult:
-    """What the packed call returns for one output of the op; None where no one reads it."""
+    """What the packed call returns for one output of the op; None where it is not read."""
 
     order: tuple[int, ...] | None = None  # permute to this order, then contiguous
     opaque: bool = False

@@ -59,7 +59,7 @@ def set_state(state: torch.Tensor) -> None:
 
 
 def release() -> None:
-    """Leaves the generator as it is, to whoever waits for it: after a graph that ended with an exception."""
+    """Leaves the generator as it is, to the next thread: after a graph that ended with an exception."""
     while _holding.times:
         _holding.times -= 1
         _generator.release()

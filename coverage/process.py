@@ -104,7 +104,7 @@ class Worker:
         except BaseException:
             self.close()
             raise
-        if self.opened.state is not State.OK:  # there is nobody to answer
+        if self.opened.state is not State.OK:  # no worker can answer
             self._ended = self.opened
 
     def call(
@@ -309,8 +309,8 @@ def stop_workers() -> None:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """Of a worker: steady threads, and no compiled graphs from the disk unless they are asked for, for it reports what
-    compiling takes."""
+    """The environment of a worker: steady threads, and no compiled graphs from the disk unless they are asked for, for
+    it reports what compiling takes."""
     own = {"PYTHONFAULTHANDLER": "1", "RELAXGRAD_CACHE": os.environ.get("RELAXGRAD_CACHE", "0")}
     return dict(os.environ) | dict.fromkeys(STEADY_THREADS, str(threads)) | own
 

@@ -45,9 +45,9 @@ def main() -> None:
 
 
 def _end_with_parent(events: int) -> None:
-    """Ends this process where the parent was killed and could not: nobody would read the result.
+    """Ends this process where the parent was killed and could not: no process would read the result.
 
-    A pipe's write end has an error, and nothing else to be asked for, once nobody holds the other end.
+    A pipe's write end has an error, and nothing else to be asked for, once the other end is closed.
     """
     waiting = select.poll()
     waiting.register(events, 0)
@@ -79,7 +79,7 @@ def _start(request: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> A
 
 def _leave() -> None:
     """Ends the process after what was registered for its end. Taking torch's and TVM's modules apart one by one, which
-    an interpreter does on its way out, takes more than a second, and gives nobody anything."""
+    an interpreter does on its way out, takes more than a second and serves nothing."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

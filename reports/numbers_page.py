@@ -179,7 +179,7 @@ def _told(runs: Sequence[Row]) -> list[str]:
 
 
 def _outcome(row: Row) -> str:
-    """Of a run that is not right."""
+    """What became of a run that is not right."""
     if row["right"] is None:
         return "did not run"
     return "ill-conditioned" if row["ill_conditioned"] else "called wrong"

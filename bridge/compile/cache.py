@@ -59,8 +59,8 @@ os.register_at_fork(after_in_child=_after_fork)
 def in_use(since: float) -> bool:
     """Whether graphs are kept and looked for: the cache is on, and the bridge's sources are those of this process.
 
-    `since`: when this process loaded the bridge; where a source was written later, nobody knows which of them run here.
-    Raises UserError for a wrong RELAXGRAD_CACHE_SIZE.
+    `since`: when this process loaded the bridge; where a source was written later, it is not known which of them run
+    here. Raises UserError for a wrong RELAXGRAD_CACHE_SIZE.
     """
     if not cache_folder.enabled():
         return False

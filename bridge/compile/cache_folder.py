@@ -1,7 +1,7 @@
 """The folder of compiled graphs: one file an entry, safe with several processes at once, bounded in size.
 
 An entry is a shared library with text after its end, which the loader ignores, and a footer: a checksum of both, the
-length of the text, and a mark. One file is written beside its place and renamed into it, so that nobody sees half of
+length of the text, and a mark. One file is written beside its place and renamed into it, so that no reader sees half of
 one; whatever is not whole fails its checksum and counts as absent.
 
 Loading an entry runs code. So the folder is as trusted as the installation: it is made for its owner alone, and one
@@ -235,7 +235,7 @@ class Folder:
 
 
 def _mine(found: os.stat_result, sticky: bool = False) -> bool:
-    """Whether a file or folder is this user's (or root's), and no one else may write into it.
+    """Whether a file or folder is this user's (or root's), and no other user may write into it.
 
     `sticky`: others may where they cannot replace what is not theirs, as in /tmp.
     """

@@ -36,7 +36,7 @@ from ..schemas import CapturedGraph, GraphKind
 from .cache_text import NotPlain, encode
 from .target import cpu_cores, cpuinfo
 
-#: Of entries and keys. Changing what they hold changes the sources of the bridge, and so the key, anyway.
+#: Version of entries and keys. Changing what they hold changes the sources of the bridge, and so the key, anyway.
 FORMAT = 1
 
 _BRIDGE = Path(__file__).parent.parent

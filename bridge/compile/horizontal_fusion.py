@@ -1,7 +1,7 @@
 """Kernels with several results: element-wise kernels over the same elements that read the same tensors become one.
 
 TVM's FuseOps puts a producer and its only reader into one kernel. A value that has several readers, or that the graph
-returns as well (a saved activation), ends a kernel, and whoever reads it fetches it from memory again. Here such
+returns as well (a saved activation), ends a kernel, and its reader fetches it from memory again. Here such
 neighbours are put together: what one of them computed or read is still at hand when the next one wants it, and a graph
 of many small kernels (the cell of a recurrent layer) has fewer calls.
 """
@@ -136,7 +136,8 @@ def fuse_horizontally(is_element_wise: Callable[[tirx.PrimFunc], bool]) -> Any:
 
 
 def _groups(bindings: Sequence[Any], is_call: Callable[[Any], bool], joins: Callable[[Any], bool]) -> list[_Group]:
-    """The groups of two calls or more, each in a place where all that it reads is there and nobody waits for it."""
+    """The groups of two calls or more, each in a place where all its inputs are known and no earlier reader needs
+    it."""
     groups: list[_Group] = []
     group_of: dict[Any, _Group] = {}
     numbers: dict[Any, int] = {}

@@ -25,7 +25,7 @@ from tvm_ffi.structural import structural_equal
 from ..attributes import NEW_VALUES, OVERWRITES, WRITTEN, is_kernel_call
 from ..importer.compute.layout import is_one
 
-#: Of the name of a kernel that overwrites an argument, and a number where there are several.
+#: Suffix of the name of a kernel that overwrites an argument, with a number where there are several.
 _SUFFIX = "_in_place"
 
 

@@ -17,7 +17,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-#: Of the lowering, for `relax.build`.
+#: Name of the lowering, for `relax.build`.
 NAME = "relaxgrad"
 
 

@@ -123,7 +123,8 @@ def _working() -> list[Fork]:
 
 
 def _alone(build: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """See Note [What a fork may do]. An exception is not told: whoever compiles the graph again will see it."""
+    """See Note [What a fork may do]. An exception is not reported: the process that compiles the graph again will raise
+    it."""
     gc.disable()  # a fork lives for seconds, and would copy every page that the collector writes to
     torch.set_num_threads(1)
     try:

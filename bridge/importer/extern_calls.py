@@ -194,7 +194,7 @@ def _lies_as_eagers(value: Value) -> bool:
 
 
 def may_draw(target: Any) -> bool:
-    """Whether a call may advance the generator: of what is not PyTorch's own, nobody knows."""
+    """Whether a call may advance the generator: a function that is not PyTorch's own may."""
     if not isinstance(target, torch_api.OpOverload) or target.namespace not in ("aten", "prims"):
         return True
     return draws_random(target)

@@ -105,7 +105,7 @@ def _collect(node: torch.fx.Node, root: torch.fx.Node, tree: SumOfProducts) -> N
 
 
 def _product(node: torch.fx.Node) -> tuple[list[torch.fx.Node], Product | None]:
-    """The matrix product behind any number of transposes that nobody else reads, and the nodes on the way to it."""
+    """The matrix product behind any number of transposes with one reader each, and the nodes on the way to it."""
     passed, turned = [node], False
     while is_transpose(node) and len(node.users) == 1:
         turned = not turned
@@ -122,7 +122,7 @@ def is_transpose(node: Any) -> bool:
 def _pays(products: list[Product]) -> bool:
     """Whether copying the factors moves fewer elements than reading and writing the sum for each term.
 
-    Of a symbolic size what it was when it was traced counts.
+    A symbolic size counts with the value that it had when it was traced.
     """
     if len(products) < FEWEST:
         return False

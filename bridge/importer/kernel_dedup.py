@@ -20,7 +20,7 @@ DEEPEST = 8
 
 
 class _Unknown(Exception):
-    """A value of which nobody knows what a function would do with it."""
+    """A value that cannot be part of a key: a function may do anything with it."""
 
 
 def key_of(function: Callable[..., Any], tensors: Sequence[relax.Var], args: Sequence[Any]) -> Hashable | None:
@@ -40,7 +40,7 @@ def _of_tensor(var: relax.Var) -> Hashable:
 
 
 def _of_argument(value: Any) -> Hashable:
-    """Of a number, a function, or a list of them, which nobody keeps after the call."""
+    """The key of a number, a function, or a list of them that is not kept after the call."""
     if isinstance(value, list):
         return list, tuple(map(_of_argument, value))
     return _of(value)
@@ -82,7 +82,7 @@ def _of(value: Any, depth: int = 0) -> Hashable:
     raise _Unknown
 
 
-#: Of sizes.
+#: What sizes are made of.
 _ARITHMETIC = frozenset({tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Max, tirx.Min})
 #: What is its own key.
 _PLAIN = frozenset({type(None), bool, int, str, torch.dtype})

@@ -55,7 +55,7 @@ class Outputs:
         self._sources: list[tuple[int, Any]] = []  # input -> node or number that it becomes
 
     def copy_into_input(self, node: torch.fx.Node) -> None:
-        """A final `copy_(input, source)`. Whoever reads the node later reads the new value."""
+        """A final `copy_(input, source)`. Later readers of the node see the new value."""
         target, source = node.args[0], node.args[1]
         if not (isinstance(target, torch.fx.Node) and target.op == "placeholder"):
             raise self._ctx.cannot("copy_ into something that is not a graph input", node, ReasonKind.NO_CONVERTER)

@@ -111,7 +111,7 @@ class Executable:
     def _keep_apart(self, call_args: list[Any]) -> None:
         """Has an input that the function writes enter as a copy where another argument has memory of it.
 
-        AOTAutograd takes care of inputs that overlap when it traces; that they do not later, nobody guards.
+        AOTAutograd takes care of inputs that overlap when it traces; it guards against no later overlap.
         """
         sizes = self._sizes
         if sizes is None or self._size_positions:

@@ -16,7 +16,7 @@ from ..schemas import CapturedGraph, GraphInput, GraphKind, GraphOutput, InputRo
 def fused_groups(captured: CapturedGraph) -> list[tuple[str, list[torch.fx.Node]]]:
     """(name of the kernel, its nodes in order) of every kernel that computes more than one node of the graph.
 
-    Of a kernel that runs several times, as in equal layers, the first time.
+    A kernel that runs several times, as in equal layers, is saved once.
     """
     nodes = {node.name: node for node in captured.module.graph.nodes}
     order = {node: number for number, node in enumerate(captured.module.graph.nodes)}

@@ -85,7 +85,7 @@ def _finite(text: str) -> float:
 
 
 def _refused(folder: Path, reason: str) -> UserError:
-    line = schema.plain((reason.splitlines() or [""])[0])[:300]  # whoever made the sample has a say in it
+    line = schema.plain((reason.splitlines() or [""])[0])[:300]  # the sample's author has a say in it
     return UserError(f"{folder} is refused as a graph sample: {line}")
 
 

@@ -1,4 +1,4 @@
-"""Legitimate runs of a training step, judged: eager's own variants, and compilers that nobody planted a fault in."""
+"""Legitimate runs of a training step, judged: eager's own variants, and compilers without a planted fault."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_a_fault_that_eager_does_not_show_is_wrong(file: Path) -> None:
     record = train(f"{file}:always", StandIn(backward_fault=lambda outputs: [outputs[0] * 1.5, *outputs[1:]]))
     assert record.status is Status.WRONG
     assert record.conditioning[0].beyond
-    assert record.conditioning[0].float64 is None  # nobody asked: eager is steady there
+    assert record.conditioning[0].float64 is None  # not asked: eager is steady there
 
 
 def test_a_zero_of_autograd_is_accepted_and_named(file: Path) -> None:

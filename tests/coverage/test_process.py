@@ -125,7 +125,7 @@ def gone(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return True
-    return state == "Z"  # killed, and not yet collected by whoever inherited it
+    return state == "Z"  # killed, and not yet collected by its new parent
 
 
 def test_a_hanging_worker_is_killed_with_its_children() -> None:

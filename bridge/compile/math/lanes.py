@@ -190,7 +190,7 @@ class Lanes:
         return self.call("copysign", magnitude, self.like(magnitude, sign))
 
     def select(self, condition: Value, yes: Value | float, no: Value | float) -> Value:
-        """Of two numbers, float32 ones."""
+        """`yes` where `condition` holds, else `no`, lane by lane; two numbers are float32 ones."""
         example = next((v for v in (yes, no) if isinstance(v, Value)), self.const(0.0))
         type_ = self._type(example.kind)
         options = f"{type_} {self.like(example, yes).name}, {type_} {self.like(example, no).name}"

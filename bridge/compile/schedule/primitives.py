@@ -3,7 +3,7 @@
 Note [Unchecked]
 TVM holds the arguments of every method of a schedule against its annotations, in Python: 46 us of the 47 that `get`
 takes, and a kernel is asked some hundred things. A primitive that TVM refuses prints the whole function into its
-message, which nobody reads here: a rule that is refused makes way for the next one.
+message, which is not read here: a rule that is refused makes way for the next one.
 """
 
 from __future__ import annotations

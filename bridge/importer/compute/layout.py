@@ -1,4 +1,4 @@
-"""Views and layout changes: index computations that fusion folds into whoever reads the result."""
+"""Views and layout changes: index computations that fusion folds into the kernel that reads the result."""
 
 from __future__ import annotations
 

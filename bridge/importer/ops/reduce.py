@@ -268,7 +268,7 @@ def convert_layer_norm(
 def convert_weight_norm_backward(
     ctx: ConversionContext, grad: TensorValue, v: TensorValue, g: TensorValue, norms: TensorValue, dim: int
 ) -> tuple[TensorValue, ...]:
-    """Of w = g v / |v|, the norm over all dims but `dim`: (gradient of v, gradient of g)."""
+    """(gradient of v, gradient of g) of w = g v / |v|, the norm over all dims but `dim`."""
     if reduces_nothing(v, range(v.ndim)):
         raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements")
     kept = dim + v.ndim if dim < 0 else dim

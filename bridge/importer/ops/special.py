@@ -51,7 +51,8 @@ def convert_nextafter(ctx: ConversionContext, a: TensorValue, b: TensorValue) ->
 
 
 def _nextafter_bfloat16(x: Expr, y: Expr) -> Expr:
-    """Of float32 values of bfloat16: their upper 16 bits are a number that counts the values on either side of zero."""
+    """Order of bfloat16 values held as float32: their upper 16 bits are a number that counts the values on either side
+    of zero."""
     zero, step = number(0, "float32"), tirx.const(1 << 16, "int32")
     bits = tirx.reinterpret("int32", x)
     away = tirx.any(tirx.all(x > zero, y > x), tirx.all(x < zero, y < x))
@@ -136,7 +137,7 @@ def convert_signbit(ctx: ConversionContext, x: TensorValue) -> TensorValue:
 
 @register(aten.angle.default)
 def convert_angle(ctx: ConversionContext, x: TensorValue) -> TensorValue:
-    """Of real numbers: pi for negative ones, else 0; NaN stays."""
+    """The angle of real numbers: pi for negative ones, else 0; NaN stays."""
 
     def angle(v: Expr) -> Expr:
         dtype = pw.dtype_of(v)

@@ -1,4 +1,4 @@
-"""The folder of compiled graphs: whole entries or none, whoever writes at the same time; bounded; its owner's alone."""
+"""The folder of compiled graphs: whole entries or none with concurrent writers; bounded; private to its owner."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_folder_that_others_may_write_into_is_refused_with_one_warning(folder:
 
 
 def test_a_folder_that_others_may_replace_is_refused(folder: Folder) -> None:
-    folder.path.parent.chmod(0o1777)  # as /tmp: nobody can move what is another's
+    folder.path.parent.chmod(0o1777)  # as /tmp: one user cannot move another's files
     assert folder.usable()
     folder.path.parent.chmod(0o777)
     with pytest.warns(RuntimeWarning, match=f"others may write into {folder.path.parent};"):

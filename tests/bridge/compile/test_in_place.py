@@ -1,4 +1,4 @@
-"""New values of inputs in the memory of the old ones: only where nobody misses the old value."""
+"""New values of inputs in the memory of the old ones: only where nothing reads the old value any more."""
 
 from __future__ import annotations
 

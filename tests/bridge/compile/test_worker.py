@@ -167,7 +167,7 @@ def test_symbolic_sizes_are_settled_while_dynamo_listens() -> None:
     compiled = torch.compile(net, backend=relaxgrad, dynamic=True)
     with record_graphs() as records:
         compiled(torch.randn(5, 6))
-        assert [r.kind for r in records] == [GraphKind.FORWARD, GraphKind.BACKWARD]  # which nobody has called
+        assert [r.kind for r in records] == [GraphKind.FORWARD, GraphKind.BACKWARD]  # which was not called
         assert all(r.symbolic for r in records)
         x = torch.randn(9, 6)
         torch.testing.assert_close(compiled(x), net(x))

@@ -16,7 +16,7 @@ OPAQUE = 8
 LIBRARY_CALL = "relaxgrad.library_call"
 #: Of `main`: pairs (number of a result, number of the parameter of which it is the new value).
 NEW_VALUES = "relaxgrad.new_values"
-#: Of `main` after compile/in_place.py: the pairs of NEW_VALUES that are written in place, and are results no more.
+#: Of `main` after compile/passes/in_place.py: the pairs of NEW_VALUES that are written in place; no results any more.
 WRITTEN = "relaxgrad.written"
 #: Of a kernel: numbers of the arguments that it overwrites.
 OVERWRITES = "relaxgrad.overwrites"

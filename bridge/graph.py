@@ -22,7 +22,7 @@ from .schemas import CapturedGraph, GraphKind
 from .threads import configure_threads
 
 if TYPE_CHECKING:
-    from .compile.cache_key import Key
+    from .compile.cache.key import Key
     from .compile.pipeline import Code
     from .importer.state import Options
     from .plan import NodeReport, Translation
@@ -69,7 +69,8 @@ def _guarded(captured: CapturedGraph, options: BackendOptions, compile: Callable
 
 def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Runnable:
     """A graph as an Executable: out of the cache, or else translated and compiled, here or by a child process."""
-    from .compile import cache, worker
+    from .compile import worker
+    from .compile.cache import entries as cache
 
     configure_threads()
     start = time.perf_counter()
@@ -94,7 +95,8 @@ def may_compile_in_worker(options: BackendOptions) -> bool:
 
 def _here(captured: CapturedGraph, options: BackendOptions, key: Key | None, start: float) -> Executable:
     """A graph compiled in this process, and kept under `key`."""
-    from .compile import cache, cache_link
+    from .compile.cache import entries as cache
+    from .compile.cache import link as cache_link
 
     built = _build(captured, options)
     compiled = built.compiled
@@ -114,7 +116,8 @@ def _apart(captured: CapturedGraph, options: BackendOptions, key: Key, start: fl
     """A graph that a child process compiles. It is waited for when it is first called, or at once where sizes are
     symbolic: what translation asks of them becomes a guard of Dynamo's, and the child's questions are not heard here.
     """
-    from .compile import cache, worker
+    from .compile import worker
+    from .compile.cache import entries as cache
 
     keeps = options.cache == "on" and cache.in_use(_loaded)
 
@@ -205,7 +208,7 @@ def _executable(
 
 def _kept(captured: CapturedGraph, options: BackendOptions) -> tuple[Key | None, Compiled | None]:
     """The key of a graph, None where it is not cached, and what the cache has under it, None where it has nothing."""
-    from .compile import cache
+    from .compile.cache import entries as cache
 
     if options.cache == "off" or not cache.in_use(_loaded):
         return None, None
@@ -240,7 +243,7 @@ class _Built:
 def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
     """Translates and compiles a graph. Nodes whose kernel TVM fails to compile run in ATen.
 
-    What is `asked` or not `sound` is not kept: see Note [What is kept] in compile/cache.py.
+    What is `asked` or not `sound` is not kept: see Note [What is kept] in compile/cache/entries.py.
     """
     from .compile.gemm_autotuning import rows_to_generate
     from .compile.pipeline import compile_module

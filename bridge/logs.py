@@ -71,7 +71,7 @@ def _listings(
         yield "partition", render(captured)
     if not record.seconds or names == {"partition"}:  # nothing of it is TVM's, or nothing is asked
         return
-    from .compile.trace import traced
+    from .compile.inspect.trace import traced
     from .importer.state import Options
 
     failed = {r.node: r.detail for r in record.reasons if r.kind is ReasonKind.COMPILE}

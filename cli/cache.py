@@ -18,7 +18,8 @@ _MIB = 2**20
 @app.command("info")
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Say where compiled graphs are kept, how many there are, and how much room they take."""
-    from relaxgrad.bridge.compile import cache_folder, cache_link
+    from relaxgrad.bridge.compile.cache import folder as cache_folder
+    from relaxgrad.bridge.compile.cache import link as cache_link
 
     folder = cache_folder.Folder(cache_folder.location())
     entries, limit = folder.entries(), cache_folder.limit()
@@ -50,7 +51,7 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
 def clear() -> None:
     """Remove every compiled graph, and what was measured of this machine. Running processes keep what they have."""
     from relaxgrad.bridge.compile import gemm_autotuning
-    from relaxgrad.bridge.compile.cache_folder import Folder, location
+    from relaxgrad.bridge.compile.cache.folder import Folder, location
 
     folder = Folder(location())
     try:

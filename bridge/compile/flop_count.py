@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from . import intrinsics
+from .passes import intrinsics
 
 _ARITHMETIC = (
     tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max, tirx.EQ,

@@ -25,8 +25,8 @@ from .. import blas
 from ..blas import FEWEST_COLUMNS, SMALL_M
 from ..files import write_whole
 from ..forked import in_fork
-from . import cache_folder
-from .cache_key import environment
+from .cache import folder as cache_folder
+from .cache.key import environment
 
 if TYPE_CHECKING:
     from ..runtime.virtual_machine import VirtualMachine
@@ -192,7 +192,7 @@ def _machine(sizes: Sequence[tuple[int, int]], product: Callable[[Any, Any], Any
     from ..importer.kernel import make_kernel
     from ..importer.types import Symbols
     from ..runtime.virtual_machine import VirtualMachine
-    from . import cache_link
+    from .cache import link as cache_link
     from .pipeline import compile_module
     from .target import resolve_target
 

@@ -13,13 +13,13 @@ from tvm.relax import transform as rx
 from ..attributes import LIBRARY_CALL, OVERWRITES, WRITTEN
 from ..kinds import Kernel, Kind
 from ..runtime.virtual_machine import RELEASE
-from . import intrinsics, lowering
 from .flop_count import operations
-from .horizontal_fusion import fuse_horizontally
-from .in_place import write_in_place
+from .passes import intrinsics, lowering
+from .passes.horizontal_fusion import fuse_horizontally
+from .passes.in_place import write_in_place
+from .passes.selects import keep_selects
+from .passes.subtraction import keep_subtractions
 from .schedule import is_element_wise, schedule_kernels
-from .selects import keep_selects
-from .subtraction import keep_subtractions
 
 
 def passes(target: tvm.target.Target) -> list[Any]:

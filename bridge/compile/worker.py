@@ -32,9 +32,9 @@ from ..errors import CompilerDied
 from ..forked import STUCK, Fork
 from ..runtime.compiled import Compiled
 from ..schemas import CapturedGraph
-from . import cache
-from .cache_folder import Folder
-from .cache_key import Key
+from .cache import entries as cache
+from .cache.folder import Folder
+from .cache.key import Key
 from .target import cpu_cores, resolve_target
 
 #: Nodes from which on a graph is worth a fork, which takes as long as translating and compiling 10 to 20 nodes.

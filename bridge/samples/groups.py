@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..compile.trace import fusion_of
+from ..compile.inspect.trace import fusion_of
 from ..importer.translate import translate
 from ..schemas import CapturedGraph, GraphInput, GraphKind, GraphOutput, InputRole, OutputRole
 

@@ -20,7 +20,7 @@ from .blocks import Cell, Listing, Row, Stage, Table, calls_in, count, listed
 from .ties import Keys, calls_of, forward_nodes, ties
 
 if TYPE_CHECKING:
-    from relaxgrad.bridge.compile.trace import Trace
+    from relaxgrad.bridge.compile.inspect.trace import Trace
     from relaxgrad.bridge.plan import Translation
 
 NAMES = ("source", "dynamo", "joint", "decomposed", "partition", "relax", "fusion", "kernels")
@@ -61,7 +61,7 @@ class _Model:
 
     @cached_property
     def traces(self) -> list[Trace]:
-        from relaxgrad.bridge.compile.trace import traced
+        from relaxgrad.bridge.compile.inspect.trace import traced
 
         return [traced(graph, code=self.code) for graph in self.pair]
 
@@ -72,7 +72,7 @@ class _Model:
     @cached_property
     def kernels(self) -> list[dict[str, list[str]]]:
         """For each graph of the pair: kernel that is called in the end -> names of the nodes that it computes."""
-        from relaxgrad.bridge.compile.in_place import before_in_place
+        from relaxgrad.bridge.compile.passes.in_place import before_in_place
 
         found = []
         for trace, translation in zip(self.traces, self.translations, strict=True):

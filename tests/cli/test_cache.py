@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relaxgrad.bridge.compile.cache_folder import Folder
+from relaxgrad.bridge.compile.cache.folder import Folder
 from relaxgrad.cli.main import main
 
 

@@ -503,7 +503,7 @@ def _runs_along(sch: Schedule, block: Block) -> bool:
 
 
 def _same_elements(sch: Schedule, blocks: list[Block]) -> int:
-    """Schedules the blocks of a kernel with several results, all over the same elements (compile/horizontal_fusion.py).
+    """Schedules the blocks of a kernel with several results, all over the same elements (passes/horizontal_fusion.py).
 
     Returns how many loops they have in common; 0 (and `sch` spoilt) where the kernel is none.
     """

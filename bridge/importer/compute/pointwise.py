@@ -54,7 +54,7 @@ def compare(name: str, a: Expr, b: Expr) -> Expr:
     TVM's simplifier takes floats for numbers of a field without NaN: `x * 0.0` and `0.0 / x` become 0.0, `not (a <
     b)` becomes `b <= a`, `x != x` becomes false. Zero is therefore written as its square root, which keeps the sign,
     and the result of a comparison of floats goes through int8, behind which the simplifier sees no comparison; LLVM
-    removes both. It cancels differences as well: compile/subtraction.py.
+    removes both. It cancels differences as well: compile/passes/subtraction.py.
     """
     if not is_float(a):
         plain: Expr = _COMPARE[name](a, b)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.compile import cache_key
+from relaxgrad.bridge.compile.cache import key as cache_key
 
 # The sources may be edited while the tests run, which is none of these tests' business.
 cache_key.sources = lambda: "as they were"  # type: ignore[assignment]  # was cached

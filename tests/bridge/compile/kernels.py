@@ -9,9 +9,9 @@ import torch
 import tvm
 from tvm import te
 
-from relaxgrad.bridge.compile import intrinsics, lowering
+from relaxgrad.bridge.compile.passes import intrinsics, lowering
+from relaxgrad.bridge.compile.passes.selects import keep_selects
 from relaxgrad.bridge.compile.schedule import cpu
-from relaxgrad.bridge.compile.selects import keep_selects
 from relaxgrad.bridge.compile.target import resolve_target
 
 

@@ -21,7 +21,10 @@ from torch import Tensor, nn
 
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.compile import cache, cache_folder, cache_key, cache_link
+from relaxgrad.bridge.compile.cache import entries as cache
+from relaxgrad.bridge.compile.cache import folder as cache_folder
+from relaxgrad.bridge.compile.cache import key as cache_key
+from relaxgrad.bridge.compile.cache import link as cache_link
 from relaxgrad.bridge.errors import UnsupportedOps, UserError
 from relaxgrad.bridge.importer import registry, translate
 from relaxgrad.bridge.importer.compute import gemm
@@ -423,7 +426,7 @@ def test_without_a_folder_equal_graphs_still_share(folder: Path, monkeypatch: py
 
 
 def test_threads_that_look_for_one_graph_load_it_once(folder: Path) -> None:
-    from relaxgrad.bridge.compile.cache import find
+    from relaxgrad.bridge.compile.cache.entries import find
 
     names: list[Any] = []
     original = cache_key.key_of
@@ -479,7 +482,7 @@ def test_threads_that_compile_at_once(folder: Path) -> None:
 FORK = """
 import os, sys, threading, torch
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.compile import cache, cache_key
+from relaxgrad.bridge.compile.cache import entries as cache, key as cache_key
 cache_key.changed_since = lambda time: False
 f = lambda x: x.sin() * 2
 g = lambda x: x.cos() * 3

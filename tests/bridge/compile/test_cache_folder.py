@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from relaxgrad.bridge.compile import cache_folder
-from relaxgrad.bridge.compile.cache_folder import Folder
+from relaxgrad.bridge.compile.cache import folder as cache_folder
+from relaxgrad.bridge.compile.cache.folder import Folder
 from relaxgrad.bridge.errors import UserError
 
 
@@ -246,7 +246,7 @@ def test_it_is_on_until_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> Non
 WRITER = """
 import sys, warnings
 from pathlib import Path
-from relaxgrad.bridge.compile.cache_folder import Folder
+from relaxgrad.bridge.compile.cache.folder import Folder
 folder, me = Folder(Path(sys.argv[1])), sys.argv[2]
 for turn in range(60):
     name = f"entry{turn % 4}"

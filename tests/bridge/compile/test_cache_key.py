@@ -17,9 +17,9 @@ import torch.fx
 from torch import Tensor
 
 from relaxgrad.bridge import torch_api
-from relaxgrad.bridge.compile import cache_key
-from relaxgrad.bridge.compile.cache_key import key_of
-from relaxgrad.bridge.compile.cache_text import NotPlain, decode, encode
+from relaxgrad.bridge.compile.cache import key as cache_key
+from relaxgrad.bridge.compile.cache.key import key_of
+from relaxgrad.bridge.compile.cache.text import NotPlain, decode, encode
 from relaxgrad.bridge.importer import registry
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import CapturedGraph, GraphKind, GraphOutput, OutputRole

@@ -11,7 +11,7 @@ import torch.fx
 from torch import Tensor
 
 from relaxgrad.bridge import torch_api
-from relaxgrad.bridge.compile.cache_key import key_of
+from relaxgrad.bridge.compile.cache.key import key_of
 from relaxgrad.bridge.compile.pipeline import compile_module
 from relaxgrad.bridge.compile.target import resolve_target
 from relaxgrad.bridge.importer.translate import translate

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.compile import horizontal_fusion
-from relaxgrad.bridge.compile.horizontal_fusion import LARGE
+from relaxgrad.bridge.compile.passes import horizontal_fusion
+from relaxgrad.bridge.compile.passes.horizontal_fusion import LARGE
 
 OPTIONS = {"cache": "off", "compile_in": "here"}
 

@@ -15,8 +15,8 @@ import tvm
 from torch import Tensor
 from tvm import s_tir, te, tirx
 
-from relaxgrad.bridge.compile import intrinsics
 from relaxgrad.bridge.compile.math import FUNCTIONS
+from relaxgrad.bridge.compile.passes import intrinsics
 from relaxgrad.bridge.compile.schedule import cpu
 from relaxgrad.bridge.compile.target import _runs_here, resolve_target
 from relaxgrad.bridge.importer.compute import intrinsic

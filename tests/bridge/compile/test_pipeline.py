@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from tvm import relax, te, tirx
 
-from relaxgrad.bridge.compile import intrinsics, pipeline
+from relaxgrad.bridge.compile import pipeline
+from relaxgrad.bridge.compile.passes import intrinsics
 from relaxgrad.bridge.compile.target import resolve_target
 from relaxgrad.bridge.kinds import Kind
 

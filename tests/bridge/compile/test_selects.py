@@ -9,7 +9,7 @@ import torch
 import tvm
 from tvm import te, tirx
 
-from relaxgrad.bridge.compile.selects import keep_selects
+from relaxgrad.bridge.compile.passes.selects import keep_selects
 from tests.bridge.compile.kernels import build
 
 SHAPE = (6, 50)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .harness import run_test
+from tests.bridge.importer.harness import run_test
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, 1.5, math.inf])

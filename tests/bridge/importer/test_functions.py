@@ -12,8 +12,7 @@ from torch import Tensor
 from tvm import te
 
 from relaxgrad.bridge.importer.compute import bessel, program
-
-from .harness import run_test
+from tests.bridge.importer.harness import run_test
 
 nan, inf = float("nan"), float("inf")
 special = torch.special

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .harness import run_test
+from tests.bridge.importer.harness import run_test
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])

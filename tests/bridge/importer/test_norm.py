@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .harness import run_test
+from tests.bridge.importer.harness import run_test
 
 
 def test_batch_norm_in_eval_mode_reads_running_statistics() -> None:

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from relaxgrad.bridge.backend import relaxgrad
-
-from .harness import run_test
+from tests.bridge.importer.harness import run_test
 
 inf, nan = float("inf"), float("nan")
 

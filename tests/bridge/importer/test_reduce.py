@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .harness import run_test
+from tests.bridge.importer.harness import run_test
 
 nan, inf = float("nan"), float("inf")
 

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from relaxgrad.bridge.backend import relaxgrad
-
-from .harness import run_test
+from tests.bridge.importer.harness import run_test
 
 
 @pytest.mark.parametrize("include_self", [True, False])

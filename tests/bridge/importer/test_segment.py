@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from relaxgrad.bridge.backend import relaxgrad
-
-from .harness import run_test
+from tests.bridge.importer.harness import run_test
 
 nan, inf = float("nan"), float("inf")
 _OPS = ["aten.segment_reduce.default", "aten._segment_reduce_backward.default"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .harness import run_test
+from tests.bridge.importer.harness import run_test
 
 nan, inf = float("nan"), float("inf")
 _EDGES = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 1e-42, 3e38, inf, -inf, nan, 0.5])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .harness import run_test
+from tests.bridge.importer.harness import run_test
 
 
 def test_split_keeps_the_others_where_one_piece_is_empty() -> None:

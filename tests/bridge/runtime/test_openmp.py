@@ -14,7 +14,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from relaxgrad.bridge.compile.cache_link import export
+from relaxgrad.bridge.compile.cache.link import export
 from relaxgrad.bridge.compile.target import resolve_target
 from relaxgrad.bridge.runtime.openmp import join_openmp
 

@@ -17,8 +17,9 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from ..importer.compute import intrinsic
-from . import math, selects
+from ...importer.compute import intrinsic
+from .. import math
+from . import selects
 
 Expr = Any
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import blas
-from ..runtime.virtual_machine import load_library
+from ... import blas
+from ...runtime.virtual_machine import load_library
 
 #: Looked for in this order. A linker by itself takes 10 ms, one called by a compiler 50 ms.
 _LINKERS = ("ld", "ld.lld", "ld.gold", "cc", "gcc", "clang")
@@ -52,7 +52,7 @@ def export(executable: Any, path: Path) -> None:
     """
     from tvm.target import codegen
 
-    from . import openmp
+    from .. import openmp
 
     command = linker()
     if command is None:

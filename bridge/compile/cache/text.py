@@ -20,9 +20,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from .. import plan, torch_api
-from ..importer.registry import overload
-from ..kinds import Kernel, Kind, Reason, ReasonKind
+from ... import plan, torch_api
+from ...importer.registry import overload
+from ...kinds import Kernel, Kind, Reason, ReasonKind
 
 
 class NotPlain(Exception):

@@ -30,18 +30,20 @@ from typing import Any
 
 import torch.fx
 
-from .. import blas
-from ..capture.source import source_of
-from ..importer.wrappers import unwrapped
-from ..kinds import ReasonKind
-from ..plan import NodeReport
-from ..runtime.compiled import Compiled
-from ..runtime.virtual_machine import load_library
-from ..schemas import CapturedGraph
-from . import cache_folder, cache_key, cache_link
-from .cache_folder import Folder, warn_once
-from .cache_key import Key
-from .cache_text import NotPlain, decode, encode
+from ... import blas
+from ...capture.source import source_of
+from ...importer.wrappers import unwrapped
+from ...kinds import ReasonKind
+from ...plan import NodeReport
+from ...runtime.compiled import Compiled
+from ...runtime.virtual_machine import load_library
+from ...schemas import CapturedGraph
+from . import folder as cache_folder
+from . import key as cache_key
+from . import link as cache_link
+from .folder import Folder, warn_once
+from .key import Key
+from .text import NotPlain, decode, encode
 
 _memory: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
 _lock = threading.Lock()

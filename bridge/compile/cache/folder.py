@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UserError
+from ...errors import UserError
 
 DEFAULT_MIB = 1024
 SUFFIX = ".so"  # by which TVM knows a library

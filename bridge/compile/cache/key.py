@@ -29,17 +29,17 @@ import sympy
 import torch
 import torch.fx
 
-from .. import blas, torch_api
-from ..importer.constants import attribute
-from ..importer.views import VIEW_OPS
-from ..schemas import CapturedGraph, GraphKind
-from .cache_text import NotPlain, encode
-from .target import cpu_cores, cpuinfo
+from ... import blas, torch_api
+from ...importer.constants import attribute
+from ...importer.views import VIEW_OPS
+from ...schemas import CapturedGraph, GraphKind
+from ..target import cpu_cores, cpuinfo
+from .text import NotPlain, encode
 
 #: Version of entries and keys. Changing what they hold changes the sources of the bridge, and so the key, anyway.
 FORMAT = 1
 
-_BRIDGE = Path(__file__).parent.parent
+_BRIDGE = Path(__file__).parent.parent.parent
 _PACKAGE = __name__.rpartition(".compile.")[0]
 
 

@@ -19,7 +19,7 @@ from tvm import relax, tirx
 from tvm.relax.op.base import call_tir
 from tvm_ffi.structural import structural_equal
 
-from ..attributes import OPAQUE, is_kernel_call
+from ...attributes import OPAQUE, is_kernel_call
 
 #: Bindings from a group's first kernel to its last: some of its inputs live longer than they had to, or its results.
 DISTANCE = 32

@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 import tvm
 from tvm import relax, tirx
 
-from ..attributes import LIBRARY_CALL
-from ..importer.state import Options
-from ..importer.translate import translate
-from ..kinds import Kind
-from ..plan import Translation
-from ..schemas import CapturedGraph
-from . import intrinsics, lowering
-from .gemm_autotuning import rows_to_generate
-from .in_place import before_in_place
-from .pipeline import run_passes
-from .selects import keep_selects
-from .target import resolve_target
+from ...attributes import LIBRARY_CALL
+from ...importer.state import Options
+from ...importer.translate import translate
+from ...kinds import Kind
+from ...plan import Translation
+from ...schemas import CapturedGraph
+from ..gemm_autotuning import rows_to_generate
+from ..passes import intrinsics, lowering
+from ..passes.in_place import before_in_place
+from ..passes.selects import keep_selects
+from ..pipeline import run_passes
+from ..target import resolve_target
 
 FUSION = "FuseOps"  # the pass that chooses what becomes one kernel
 HORIZONTAL_FUSION = "FuseHorizontally"  # and the one that puts such kernels together

@@ -22,8 +22,8 @@ import tvm_ffi
 from tvm import ir, relax, s_tir, tirx
 from tvm_ffi.structural import structural_equal
 
-from ..attributes import NEW_VALUES, OVERWRITES, WRITTEN, is_kernel_call
-from ..importer.compute.layout import is_one
+from ...attributes import NEW_VALUES, OVERWRITES, WRITTEN, is_kernel_call
+from ...importer.compute.layout import is_one
 
 #: Suffix of the name of a kernel that overwrites an argument, with a number where there are several.
 _SUFFIX = "_in_place"

@@ -1,0 +1,1 @@
+"""Passes of our own between the importer's Relax module and machine code; `pipeline.py` has the order."""

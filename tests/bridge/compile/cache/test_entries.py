@@ -33,7 +33,7 @@ from relaxgrad.bridge.runtime.executable import Executable
 from relaxgrad.bridge.schemas import GraphRecord
 
 MODELS = ("mlp", "convolution", "dropout", "attention", "checkpointed", "constant", "fallen_back", "sizes")
-SCRIPT = Path(__file__).with_name("cache_models.py")
+SCRIPT = Path(__file__).with_name("models.py")
 
 
 # ---- two processes ----

@@ -12,9 +12,10 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
-from unittest import mock
 
 import torch
+
+from . import scoped
 
 
 @contextlib.contextmanager
@@ -28,9 +29,12 @@ def decompositions(registry: Any) -> Iterator[None]:
     its graph cannot be run for training. Here the helper runs one layer at a time with dropout between them, in ATen's
     order, and the kernel is not chosen.
     """
-    helper = functools.partial(_rnn_layers, registry._rnn_helper)
     layer = registry.one_layer_lstm
-    with mock.patch.multiple(registry, _rnn_helper=helper, select_one_layer_lstm_function=lambda *_: layer):
+    with scoped.replaced(
+        registry,
+        _rnn_helper=lambda helper: functools.partial(_rnn_layers, helper),
+        select_one_layer_lstm_function=lambda _: lambda *_: layer,
+    ):
         yield
 
 

@@ -16,12 +16,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import torch
 import torch.fx
 
-from . import recurrent
+from . import recurrent, scoped
 from .errors import UserError
 from .torch_probes import Probe, run_probe
 
@@ -322,7 +321,7 @@ def export_joint(
 def _stack_traces() -> Iterator[None]:
     """Makes AOTAutograd note the user's stack on what it traces from a live module; Dynamo's nodes carry it already."""
     module = private("graph_capture")
-    with mock.patch.object(module, "make_fx", functools.partial(module.make_fx, record_stack_traces=True)):
+    with scoped.replaced(module, make_fx=lambda make_fx: functools.partial(make_fx, record_stack_traces=True)):
         yield
 
 
@@ -333,7 +332,7 @@ def _compiling() -> Iterator[None]:
     Models ask it before they branch on the values of a mask (transformers does), and could not be traced without.
     """
     private("compiling")
-    with mock.patch.object(torch.compiler, NAMES["compiling"].path.partition(":")[2], True):
+    with scoped.held(torch.compiler, NAMES["compiling"].path.partition(":")[2], True):
         yield
 
 

@@ -1,6 +1,6 @@
 """Trains small models once and writes what came of it: the tests of the cache run this twice, in two processes.
 
-`python cache_models.py OUT [other]` writes JSON to OUT: for each model a digest of each output and gradient, whether
+`python models.py OUT [other]` writes JSON to OUT: for each model a digest of each output and gradient, whether
 they agree with eager's, and what the records of its graphs say. With `other`, sizes and constants have other names and
 values, as they may have in another process.
 """

@@ -40,7 +40,7 @@ SCRIPT = Path(__file__).with_name("models.py")
 
 
 def train(folder: Path, *arguments: str, **environment: str) -> dict[str, Any]:
-    """What `cache_models.py` says of its models, in a process of its own."""
+    """What `models.py` says of its models, in a process of its own."""
     result = folder / f"{len(list(folder.glob('*.json')))}.json"
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(result), *arguments],

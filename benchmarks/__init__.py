@@ -1,4 +1,4 @@
 """How fast: training step time, compile time and memory beside eager and TorchInductor.
 
-The timing primitive is `relaxgrad.coverage.timing`: coverage times steps too, and may not import from here.
+The timing primitive is `relaxgrad.coverage.harness.timing`: coverage times steps too, and may not import from here.
 """

@@ -31,7 +31,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """The fingerprint of the machine of this process."""
-    from relaxgrad.coverage.records import versions
+    from relaxgrad.coverage.harness.records import versions
 
     installed = versions()
     flags = cpuinfo_flags() or frozenset()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.records import check_writable
+from relaxgrad.coverage.harness.records import check_writable
 
 from .names import RELAXGRAD
 

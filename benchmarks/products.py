@@ -116,7 +116,7 @@ def main(names: Sequence[str]) -> int:
     import torch
 
     from relaxgrad.bridge.capture import capture_pair
-    from relaxgrad.coverage.models import load_problem
+    from relaxgrad.coverage.harness.models import load_problem
     from relaxgrad.coverage.zoo import select
 
     if not torch.backends.mkldnn.is_available():

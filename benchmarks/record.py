@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from relaxgrad.coverage.timing import summarize
-from relaxgrad.coverage.train_record import Judgement
+from relaxgrad.coverage.harness.timing import summarize
+from relaxgrad.coverage.harness.train_record import Judgement
 
 SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
 AS_EAGER_MULTIPLE = 4.0  # coverage.numbers.AS_EAGER.multiple, without importing torch; a test holds it

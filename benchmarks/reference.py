@@ -1,11 +1,11 @@
 """The judge's worker: eager's first step and its float64 reference, and every contender's first step held against them.
 
-The judgement is that of `relaxgrad train` (coverage/numbers.py); where a first step is not right, `conditioning` asks
-what eager itself does there (coverage/conditioning.py). The parameters after an optimizer step are judged
-against AdamW on the contender's own gradients: AdamW divides a gradient by its size, so where a gradient is noise the
-update of eager is noise as well, and tells nothing of the optimizer. A compiled optimizer gets its step count as a
-float32 tensor, and `1 - 0.999 ** step` loses four digits there; so the rounding that is allowed is that of AdamW with
-float32 steps, and not that of eager's, whose steps are Python numbers.
+The judgement is that of `relaxgrad train` (coverage/harness/numbers.py); where a first step is not right,
+`conditioning` asks what eager itself does there (coverage/harness/conditioning.py). The parameters after an optimizer
+step are judged against AdamW on the contender's own gradients: AdamW divides a gradient by its size, so where a
+gradient is noise the update of eager is noise as well, and tells nothing of the optimizer. A compiled optimizer gets
+its step count as a float32 tensor, and `1 - 0.999 ** step` loses four digits there; so the rounding that is allowed is
+that of AdamW with float32 steps, and not that of eager's, whose steps are Python numbers.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import torch
 from torch import Tensor
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage import numbers
-from relaxgrad.coverage.conditioning import (
+from relaxgrad.coverage.harness import numbers
+from relaxgrad.coverage.harness.conditioning import (
     EagerSpread,
     conditioning,
     float64_difference,
     is_ill_conditioned,
     zeros_of_aot,
 )
-from relaxgrad.coverage.models import describe, load_problem
-from relaxgrad.coverage.problem import Problem, seed_everything
-from relaxgrad.coverage.train_record import Judgement
-from relaxgrad.coverage.trainee import LEARNING_RATE
-from relaxgrad.coverage.training import judge_buffers, judgement
+from relaxgrad.coverage.harness.models import describe, load_problem
+from relaxgrad.coverage.harness.problem import Problem, seed_everything
+from relaxgrad.coverage.harness.train_record import Judgement
+from relaxgrad.coverage.harness.trainee import LEARNING_RATE
+from relaxgrad.coverage.harness.training import judge_buffers, judgement
 
 from .contenders import Contender
 from .session import load_like, start_of

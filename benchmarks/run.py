@@ -31,8 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relaxgrad.coverage.process import Outcome, State, Worker, stop_workers
-from relaxgrad.coverage.train_record import Judgement
+from relaxgrad.coverage.harness.process import Outcome, State, Worker, stop_workers
+from relaxgrad.coverage.harness.train_record import Judgement
 
 from . import probes as inductor_probes
 from .memory import TUNED_MALLOC

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from relaxgrad.bridge import torch_api
-from relaxgrad.coverage.models import describe, load_problem
-from relaxgrad.coverage.problem import Problem, copy_tensors, seed_everything
-from relaxgrad.coverage.trainee import LEARNING_RATE
-from relaxgrad.coverage.training import cause_of
+from relaxgrad.coverage.harness.models import describe, load_problem
+from relaxgrad.coverage.harness.problem import Problem, copy_tensors, seed_everything
+from relaxgrad.coverage.harness.trainee import LEARNING_RATE
+from relaxgrad.coverage.harness.training import cause_of
 
 from . import memory, probes
 from .contenders import Contender

@@ -248,7 +248,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 def _sweep(plan: Plan, output: Path | None, resume: bool, jobs: int, again: list[str], retry: bool) -> bool:
     """Runs one sweep, writes and shows what it found; whether all is as expected."""
-    from relaxgrad.coverage.records import versions
+    from relaxgrad.coverage.harness.records import versions
     from relaxgrad.coverage.sweeps.check import GOOD
     from relaxgrad.coverage.sweeps.records import Records, forget
 
@@ -315,7 +315,7 @@ def _finish(plan: Plan, records: Records, output: Path) -> bool:
     """Summary to JSON, Markdown and stdout. False where a sample fails unexpectedly, or is expected to and passes."""
     from rich.console import Console
 
-    from relaxgrad.coverage.records import write_json
+    from relaxgrad.coverage.harness.records import write_json
     from relaxgrad.coverage.sweeps.expected_failures import read_table, sort_out
     from relaxgrad.coverage.sweeps.records import read_records
     from relaxgrad.coverage.sweeps.summary import headline, markdown, summarise
@@ -350,7 +350,7 @@ def _fuzz(count: int, seed: int, output: Path | None, limit: float) -> bool:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from relaxgrad.coverage.records import versions, write_json
+    from relaxgrad.coverage.harness.records import versions, write_json
     from relaxgrad.coverage.sweeps.fuzz import run_fuzz
 
     progress_console = Console(stderr=True, emoji=False)

@@ -24,7 +24,7 @@ THE_MODEL = "the model itself"  # Cause.MODEL: it does not run in eager
 
 def chosen(models: Sequence[str], zoo: str | None) -> list[str]:
     """The models to audit, each once, in order. Raises UserError for those that can be told wrong now."""
-    from relaxgrad.coverage.models import check_name, expand
+    from relaxgrad.coverage.harness.models import check_name, expand
     from relaxgrad.coverage.zoo import select
 
     names = [*(select(zoo) if zoo is not None else ()), *(name for model in models for name in expand(model))]

@@ -96,7 +96,7 @@ def command(
     from relaxgrad.benchmarks.check import check_comparable, read_run
     from relaxgrad.benchmarks.machine import this_machine
     from relaxgrad.benchmarks.plot import check_plot
-    from relaxgrad.coverage.records import check_writable
+    from relaxgrad.coverage.harness.records import check_writable
 
     stored = None if check_file is None else read_run(check_file)
     then = {} if stored is None else stored["settings"]
@@ -225,7 +225,7 @@ def headline(record: ModelRecord) -> str:
 
 def _write(path: Path, head: dict[str, Any], records: list[dict[str, Any]]) -> None:
     from relaxgrad.benchmarks.record import SCHEMA
-    from relaxgrad.coverage.records import versions, write_json
+    from relaxgrad.coverage.harness.records import versions, write_json
 
     write_json(path, {"schema": SCHEMA, "command": "bench", **head, "versions": versions(), "models": records})
 

@@ -107,8 +107,8 @@ def _export(captured: CapturedGraph, inputs: list[Any], path: Path) -> None:
     import onnx
 
     from relaxgrad.coverage import onnx_path
-    from relaxgrad.coverage.models import describe
-    from relaxgrad.coverage.records import write_bytes
+    from relaxgrad.coverage.harness.models import describe
+    from relaxgrad.coverage.harness.records import write_bytes
 
     try:
         model = onnx_path.export(captured, inputs)
@@ -126,7 +126,7 @@ _BREAKS = " (the module has graph breaks)"
 
 
 def _capture(model: str, graph: GraphChoice, decompose: str, dynamic: bool) -> list[Found]:
-    from relaxgrad.coverage.models import check_name, load_problem
+    from relaxgrad.coverage.harness.models import check_name, load_problem
 
     check_name(model)  # at once: the next line imports torch
     from relaxgrad.coverage.sample_graphs import fused_graphs, joint_graph, step_graphs

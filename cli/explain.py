@@ -32,10 +32,10 @@ def command(
 
     Without -o and --stage: a line for each stage. Exit code 2: no such model or stage, or one that cannot be captured.
     """
-    from relaxgrad.coverage.models import check_name, load_problem
+    from relaxgrad.coverage.harness.models import check_name, load_problem
 
     check_name(model)  # at once: what follows imports torch
-    from relaxgrad.coverage.records import check_writable, write_text
+    from relaxgrad.coverage.harness.records import check_writable, write_text
     from relaxgrad.reports.explain.page import page, plain
     from relaxgrad.reports.explain.stages import NAMES, stages
 

@@ -67,7 +67,7 @@ def models(
     from relaxgrad.benchmarks.names import parse_against
     from relaxgrad.benchmarks.record import Settings
     from relaxgrad.coverage.audit.auditor import AuditOptions
-    from relaxgrad.coverage.records import check_writable, write_text
+    from relaxgrad.coverage.harness.records import check_writable, write_text
     from relaxgrad.coverage.zoo import REPORTED
     from relaxgrad.reports.feasibility import collect
     from relaxgrad.reports.feasibility.html import html

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from relaxgrad.coverage.process import Outcome
+    from relaxgrad.coverage.harness.process import Outcome
 
 SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
-TASK = "relaxgrad.coverage.training:train_task"
+TASK = "relaxgrad.coverage.harness.training:train_task"
 
 
 def command(
@@ -50,7 +50,7 @@ def command(
     if fallback not in ("aten", "error"):
         raise UserError(f"--fallback is aten or error, not {fallback!r}")
     from relaxgrad.bridge.compile.target import resolve_target
-    from relaxgrad.coverage.records import check_writable, versions, write_json
+    from relaxgrad.coverage.harness.records import check_writable, versions, write_json
 
     if json_file is not None:
         check_writable(json_file)
@@ -87,7 +87,7 @@ def _machine() -> str:
 
 def _names(models: list[str], all_models: bool) -> list[str]:
     """The models to train, each once, in order. Raises UserError for those that can be told wrong now."""
-    from relaxgrad.coverage.models import check_name
+    from relaxgrad.coverage.harness.models import check_name
     from relaxgrad.coverage.zoo import CORE, ZOO
 
     names = list(dict.fromkeys([*(CORE if all_models else ()), *models]))
@@ -110,7 +110,7 @@ def _run(arguments: list[dict[str, Any]], jobs: int, time_limit: float) -> list[
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from relaxgrad.coverage.process import run_tasks
+    from relaxgrad.coverage.harness.process import run_tasks
 
     console = Console(stderr=True, emoji=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -151,7 +151,7 @@ def _status(record: dict[str, Any]) -> str:
 
 def _record(arguments: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
     """The worker's record, or one that says how the worker ended."""
-    from relaxgrad.coverage.train_record import TrainRecord
+    from relaxgrad.coverage.harness.train_record import TrainRecord
 
     if outcome.value is not None:
         return outcome.value

@@ -24,7 +24,7 @@ from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.forked import in_fork
 from relaxgrad.bridge.schemas import CapturedGraph, GraphInput, InputRole
 
-from .models import describe
+from .harness.models import describe
 from .stock import Runs, first_fault
 
 SECONDS = 180.0  # for one graph

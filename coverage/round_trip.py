@@ -19,9 +19,9 @@ from typing import Any
 
 from relaxgrad.bridge.errors import UserError
 
-from .models import check_name
-from .process import run_task
-from .records import write_json
+from .harness.models import check_name
+from .harness.process import run_task
+from .harness.records import write_json
 from .zoo import REPORTED
 
 BACKENDS = ("eager", "relaxgrad", "inductor")
@@ -33,7 +33,7 @@ def save_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None])
     """For the process runner: saves the samples of `model` below `folder`; {"samples": their folders}."""
     from relaxgrad.bridge import samples
 
-    from .models import load_problem
+    from .harness.models import load_problem
     from .sample_graphs import Found, fused_graphs, joint_graph, step_graphs
 
     def problem() -> Any:
@@ -55,7 +55,7 @@ def replay_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None
     sample -> what was wrong}."""
     from relaxgrad.bridge import samples
 
-    from .models import describe
+    from .harness.models import describe
     from .sample_graphs import verdicts
 
     counts: Counter[str] = Counter()

@@ -11,8 +11,8 @@ from relaxgrad.bridge.capture import capture_joint, capture_pair
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.schemas import CapturedGraph
 
-from . import numbers
-from .problem import Problem, copy_tensors
+from .harness import numbers
+from .harness.problem import Problem, copy_tensors
 from .stock import keep_run
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from relaxgrad.bridge import pytree, torch_api
 from relaxgrad.bridge.forked import in_fork
 from relaxgrad.bridge.schemas import CapturedGraph
 
-from . import numbers
-from .models import describe
-from .problem import copy_tensors, map_tensors
+from .harness import numbers
+from .harness.models import describe
+from .harness.problem import copy_tensors, map_tensors
 
 if TYPE_CHECKING:
     from relaxgrad.bridge.capture import OnRun

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .blockers.api_stability import MATRIX, read_matrix
-from .records import versions, write_json
+from .harness.records import versions, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,8 +36,8 @@ def suite() -> dict[str, Any]:
     """Probes and training of MODELS with the torch of this process: one row of the matrix. About a minute."""
     from relaxgrad.bridge import torch_api
 
-    from .train_record import Status
-    from .training import train_model
+    from .harness.train_record import Status
+    from .harness.training import train_model
 
     probes = torch_api.probe_all()
     row: dict[str, Any] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 from relaxgrad.benchmarks.table import failures, penalty, report, steps_table
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.records import write_json, write_text
+from relaxgrad.coverage.harness.records import write_json, write_text
 
 KERNELS = 25  # of a model's profile that are stored
 

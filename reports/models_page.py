@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from relaxgrad.coverage.audit.many import FILE, read_audit
-from relaxgrad.coverage.records import write_json, write_text
-from relaxgrad.coverage.train_record import Conditioning
+from relaxgrad.coverage.harness.records import write_json, write_text
+from relaxgrad.coverage.harness.train_record import Conditioning
 from relaxgrad.coverage.zoo import ZOO
 
 from .markdown import cell, table

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from relaxgrad.coverage.conditioning import MOVED, MOVES
-from relaxgrad.coverage.numbers import AS_EAGER, NOISE, RIGHT
-from relaxgrad.coverage.records import write_json, write_text
+from relaxgrad.coverage.harness.conditioning import MOVED, MOVES
+from relaxgrad.coverage.harness.numbers import AS_EAGER, NOISE, RIGHT
+from relaxgrad.coverage.harness.records import write_json, write_text
 
 from .markdown import cell, table
 

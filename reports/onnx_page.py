@@ -16,8 +16,8 @@ from typing import Any
 
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.audit.many import FILE, read_audit
+from relaxgrad.coverage.harness.records import ONNX_PACKAGES, write_json, write_text
 from relaxgrad.coverage.onnx_path import COLUMNS, OnnxOutcome, row
-from relaxgrad.coverage.records import ONNX_PACKAGES, write_json, write_text
 
 from .markdown import cell, table
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.records import write_json
+from relaxgrad.coverage.harness.records import write_json
 from relaxgrad.coverage.sweeps.check import GOOD
 from relaxgrad.coverage.sweeps.records import read_records
 from relaxgrad.coverage.sweeps.summary import headline, kind_of, summarise

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.records import write_text
+from relaxgrad.coverage.harness.records import write_text
 
 from . import markdown, models_page
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from relaxgrad.coverage.records import write_text
+from relaxgrad.coverage.harness.records import write_text
 
 from .feasibility import schema
 from .markdown import cell, table

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.records import check_writable, write_json, write_text
+from relaxgrad.coverage.harness.records import check_writable, write_json, write_text
 from relaxgrad.coverage.sweeps.core_aten import Sweep
 from relaxgrad.coverage.upstream.runner import Fault, Found, run_all, stored, unnamed_overloads
 

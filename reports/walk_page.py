@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.capture import capture_joint
-from relaxgrad.coverage.models import describe, load_problem
-from relaxgrad.coverage.records import write_text
+from relaxgrad.coverage.harness.models import describe, load_problem
+from relaxgrad.coverage.harness.records import write_text
 
 from .explain.stages import forward_nodes, stages, ties
 from .markdown import cell, table

@@ -16,7 +16,7 @@ from typing import Any
 from relaxgrad.bridge.errors import UserError
 
 from ..blockers.finding import Blocker, Level
-from ..process import State, run_tasks
+from ..harness.process import State, run_tasks
 from ..sweeps.records import write_records
 from .many import FILE, read_audit
 
@@ -80,7 +80,7 @@ def onnx_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None])
     """For the process runner. Arguments: model, seed. {"graphs": the OnnxRecord of each graph}."""
     from relaxgrad.bridge.torch_api import numpy_draws_as_in_eager
 
-    from ..models import load_problem
+    from ..harness.models import load_problem
     from ..onnx_path import run_onnx
     from ..stock import keep_run
 
@@ -95,7 +95,7 @@ def blocker_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], Non
     from relaxgrad.bridge.torch_api import numpy_draws_as_in_eager
 
     from ..blockers import dynamic_shapes, in_place
-    from ..models import load_problem
+    from ..harness.models import load_problem
 
     def build() -> Any:
         return load_problem(arguments["model"], arguments["seed"])

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from relaxgrad.bridge.kinds import Kind
 
-from ..process import Outcome, State, run_task
-from ..train_record import NO_REFERENCE
+from ..harness.process import Outcome, State, run_task
+from ..harness.train_record import NO_REFERENCE
 from .record import AuditRecord, Cause, Verdict
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _audit_dry(model: str, seed: int, emit: Emit) -> AuditRecord:
     from relaxgrad.bridge.backend import planned_nodes
 
     from ..blockers import dynamic_shapes, in_place, operators
-    from ..models import load_problem
+    from ..harness.models import load_problem
     from .trust import trust_of_ops
 
     clock = _Clock(emit)
@@ -169,9 +169,9 @@ def _audit(model: str, seed: int, steps: int, emit: Emit, *, stock: bool, onnx: 
     from relaxgrad.bridge.errors import UserError
 
     from ..blockers import dynamic_shapes, in_place, operators
-    from ..models import load_problem
+    from ..harness.models import load_problem
+    from ..harness.training import train_model
     from ..stock import keep_run, run_stock, summary
-    from ..training import train_model
     from .trust import trust_of_ops
 
     clock = _Clock(emit)

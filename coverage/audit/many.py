@@ -17,8 +17,8 @@ from typing import Any
 
 from relaxgrad.bridge.errors import UserError
 
-from ..process import stop_workers
-from ..records import ONNX_PACKAGES, versions
+from ..harness.process import stop_workers
+from ..harness.records import ONNX_PACKAGES, versions
 from ..sweeps.records import Records, read_records
 from .auditor import AuditOptions, audit_installation, audit_model
 from .record import SCHEMA, AuditRecord

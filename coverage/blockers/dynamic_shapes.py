@@ -21,9 +21,9 @@ from relaxgrad.bridge.backend import record_graphs
 from relaxgrad.bridge.capture.source import is_internal
 from relaxgrad.bridge.kinds import SourceLine
 
-from .. import numbers
-from ..models import describe
-from ..problem import Problem, copy_tensors, map_tensors, seed_everything
+from ..harness import numbers
+from ..harness.models import describe
+from ..harness.problem import Problem, copy_tensors, map_tensors, seed_everything
 from .finding import Blocker, Evidence, Finding, Level
 
 ROUNDS = 8  # timed steps of each of the two ways, taking turns

@@ -17,9 +17,9 @@ from relaxgrad.bridge.capture import source_of
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import CapturedGraph, GraphRecord, OutputRole
 
-from .. import numbers
-from ..models import describe
-from ..problem import Problem, copy_tensors, seed_everything
+from ..harness import numbers
+from ..harness.models import describe
+from ..harness.problem import Problem, copy_tensors, seed_everything
 from .finding import Blocker, Evidence, Finding, Level
 
 STEPS = 3  # optimizer steps of the two comparisons

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..records import versions
+from ..harness.records import versions
 from ..upstream.runner import STORED, Found
 from .finding import Blocker, Evidence, Finding, Level
 

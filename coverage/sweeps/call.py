@@ -12,7 +12,7 @@ from torch import Tensor
 from relaxgrad.bridge import pytree, torch_api
 from relaxgrad.bridge.schemas import GraphRecord
 
-from ..models import describe
+from ..harness.models import describe
 from .values import copy_inputs
 
 SEED = 20  # of every run whose values are compared

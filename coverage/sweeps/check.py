@@ -32,9 +32,9 @@ from torch import Tensor
 from relaxgrad.bridge import pytree, torch_api
 from relaxgrad.bridge.schemas import GraphRecord
 
-from .. import numbers
-from ..models import describe
-from ..numbers import Comparison, Verdict
+from ..harness import numbers
+from ..harness.models import describe
+from ..harness.numbers import Comparison, Verdict
 from .call import SEED, Call, Compiled, Run, run_by_torch, run_call
 from .values import grown
 

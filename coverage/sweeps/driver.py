@@ -10,7 +10,7 @@ from typing import Any
 
 from relaxgrad.bridge.errors import RelaxgradError
 
-from ..process import Outcome, State, run_task, stop_workers
+from ..harness.process import Outcome, State, run_task, stop_workers
 from .records import Records
 
 TASK = "relaxgrad.coverage.sweeps.worker:run_stripe"

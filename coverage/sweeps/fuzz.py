@@ -17,7 +17,7 @@ from torch import Tensor
 
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
-from ..process import State, run_task
+from ..harness.process import State, run_task
 from .call import Call
 from .check import GOOD, Checked, Status, check_call
 from .driver import NO_LIMIT

@@ -15,7 +15,7 @@ from typing import Any
 
 from relaxgrad.bridge.errors import UserError
 
-from ..records import plain, write_text
+from ..harness.records import plain, write_text
 
 SCHEMA = 1  # of the lines; raised when a key changes its meaning or goes away
 

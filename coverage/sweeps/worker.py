@@ -19,8 +19,8 @@ from typing import Any
 import psutil
 import torch
 
-from ..models import describe
-from ..problem import seed_everything
+from ..harness.models import describe
+from ..harness.problem import seed_everything
 from .call import Call
 from .check import Checked, Status, check_call
 from .records import finished_samples

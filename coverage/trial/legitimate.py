@@ -9,8 +9,8 @@ import torch
 
 from relaxgrad.bridge import torch_api
 
-from .. import numbers
-from ..conditioning import (
+from ..harness import numbers
+from ..harness.conditioning import (
     VARIANTS,
     Compile,
     EagerSpread,
@@ -19,8 +19,8 @@ from ..conditioning import (
     float64_difference,
     is_ill_conditioned,
 )
-from ..models import describe
-from ..problem import Problem, seed_everything
+from ..harness.models import describe
+from ..harness.problem import Problem, seed_everything
 from ..zoo import ZOO
 from .planted import eager_step, judge, times_eager
 

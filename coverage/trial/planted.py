@@ -16,9 +16,9 @@ from torch import Tensor
 
 from relaxgrad.bridge import torch_api
 
-from .. import numbers
-from ..conditioning import FLOAT64_AGREES, Build, EagerSpread, conditioning, float64_difference
-from ..problem import Problem, copy_tensors, map_tensors, seed_everything
+from ..harness import numbers
+from ..harness.conditioning import FLOAT64_AGREES, Build, EagerSpread, conditioning, float64_difference
+from ..harness.problem import Problem, copy_tensors, map_tensors, seed_everything
 from ..zoo import ZOO
 
 aten = torch.ops.aten

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..process import run_task
-from ..records import versions, write_json
+from ..harness.process import run_task
+from ..harness.records import versions, write_json
 
 PLANTED = ("perf-gpt2", "perf-vit", "perf-resnet", "perf-convnext", "perf-unet", "perf-dlrm")
 PLANTED_SEED = 1

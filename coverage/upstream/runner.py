@@ -22,8 +22,8 @@ from typing import IO, Any
 
 from relaxgrad.bridge.errors import UserError
 
-from ..process import STEADY_THREADS
-from ..records import versions
+from ..harness.process import STEADY_THREADS
+from ..harness.records import versions
 
 FAULTS = Path(__file__).parent / "faults"
 STORED = Path(__file__).parent / "found.json"  # the outcomes of the last run of all scripts: `make upstream`

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from relaxgrad.bridge.errors import UserError
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from ..harness.problem import Problem
 
 
 class Group(StrEnum):
@@ -60,7 +60,7 @@ class ZooEntry:
 
         Raises UserError for a model of an optional group whose package is not installed, ImportError for the others.
         """
-        from ..problem import seed_everything
+        from ..harness.problem import seed_everything
 
         file, _, function = self.factory.partition(":")
         module = importlib.import_module(f".{file}", __name__)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .tiny import Classifier
 
 BATCH, CLASSES, SAMPLES = 2, 10, 800

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..problem import Problem
+from ..harness.problem import Problem
 
 BATCH, SIZE = 4, 16
 STEPS = 100  # of the diffusion

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..problem import Problem
+from ..harness.problem import Problem
 
 NODES, EDGES, FEATURES, WIDTH, CLASSES = 40, 160, 16, 32, 5
 

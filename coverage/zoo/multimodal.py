@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .text import VOCABULARY, padded_mask, tokens
 from .vision import SIZE, images
 

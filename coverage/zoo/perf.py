@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .tiny import Classifier
 from .vision_dense import UNet
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..problem import Problem
+from ..harness.problem import Problem
 
 BATCH, DENSE, FIELDS, CARDINALITY, WIDTH = 16, 8, 4, 50, 16
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..problem import Problem
+from ..harness.problem import Problem
 
 VOCABULARY, WIDTH, BATCH, LENGTH = 64, 48, 4, 16
 

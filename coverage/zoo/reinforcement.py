@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..problem import Problem
+from ..harness.problem import Problem
 
 BATCH, OBSERVATION, ACTIONS, WIDTH = 16, 8, 4, 64
 DISCOUNT = 0.99

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..problem import Problem
+from ..harness.problem import Problem
 
 BATCH, NUMBERS, CATEGORIES, CARDINALITY, WIDTH, CLASSES = 16, 6, 3, 12, 32, 3
 

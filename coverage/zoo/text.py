@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..problem import Problem
+from ..harness.problem import Problem
 
 VOCABULARY, WIDTH, HEADS, LAYERS, BATCH, LENGTH = 128, 64, 4, 2, 4, 24
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .text import HEADS, LAYERS, VOCABULARY, WIDTH, causal_problem
 
 

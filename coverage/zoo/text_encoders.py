@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .text import BATCH, BERT_LIKE, HEADS, LAYERS, VOCABULARY, WIDTH, masked_problem, padded_mask, tokens
 
 

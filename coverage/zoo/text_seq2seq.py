@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .text import HEADS, LAYERS, VOCABULARY, WIDTH, padded_mask, tokens
 
 TARGET = 16  # tokens of a target

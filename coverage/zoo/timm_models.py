@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .tiny import Classifier
 from .vision import CLASSES, images, labels
 

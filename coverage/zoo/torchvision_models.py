@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .tiny import Classifier
 from .vision import CLASSES, images, labels, pixel_labels
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..problem import Problem
+from ..harness.problem import Problem
 
 BATCH, CLASSES, SIZE = 4, 10, 32
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .tiny import Classifier
 from .vision import CLASSES, INITIAL, SINGLE_LABEL, SIZE, classifier_problem, images, labels
 

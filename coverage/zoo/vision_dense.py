@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .tiny import Classifier
 from .vision import BATCH, CLASSES, INITIAL, SIZE, images, pixel_labels
 from .vision_transformers import VIT_LIKE

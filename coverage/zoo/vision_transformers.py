@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from ..problem import Problem
+from ..harness.problem import Problem
 from .vision import INITIAL, SINGLE_LABEL, SIZE, classifier_problem, images
 
 VIT_LIKE: dict[str, Any] = {

@@ -14,7 +14,7 @@ import torch.fx
 from relaxgrad.bridge.capture import capture_joint, capture_pair, describe_node, source_of
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.schemas import CapturedGraph, GraphKind, OutputRole
-from relaxgrad.coverage.problem import Problem
+from relaxgrad.coverage.harness.problem import Problem
 
 from .blocks import Cell, Listing, Row, Stage, Table, calls_in, count, listed
 from .ties import Keys, calls_of, forward_nodes, ties

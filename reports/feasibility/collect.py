@@ -13,7 +13,7 @@ from relaxgrad.benchmarks.record import SCHEMA as BENCH_SCHEMA
 from relaxgrad.benchmarks.record import Settings
 from relaxgrad.benchmarks.run import bench_model, protocol_in_words
 from relaxgrad.coverage.audit.many import FILE, read_audit
-from relaxgrad.coverage.records import plain, versions, write_json
+from relaxgrad.coverage.harness.records import plain, versions, write_json
 
 from .judge import answer_of, findings_of, model_of
 from .schema import Report

@@ -8,7 +8,7 @@ from typing import Any
 
 from relaxgrad.benchmarks.names import INDUCTOR, RELAXGRAD
 from relaxgrad.benchmarks.record import Status, geometric_mean, times_eager
-from relaxgrad.coverage.train_record import Conditioning
+from relaxgrad.coverage.harness.train_record import Conditioning
 
 from .schema import Answer, Contender, Finding, Model, Op, Stock
 

@@ -14,7 +14,7 @@ from relaxgrad.benchmarks.machine import differences, this_machine
 from relaxgrad.benchmarks.names import DYNAMIC
 from relaxgrad.benchmarks.record import SCHEMA, Settings
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.records import write_json
+from relaxgrad.coverage.harness.records import write_json
 from tests.benchmarks.records import model
 
 MACHINE = {

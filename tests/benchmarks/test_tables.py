@@ -50,7 +50,7 @@ def test_errors_stand_beside_the_times_in_units_of_eagers() -> None:
 
 def test_the_multiple_is_the_judges() -> None:
     from relaxgrad.benchmarks.record import AS_EAGER_MULTIPLE
-    from relaxgrad.coverage.numbers import AS_EAGER
+    from relaxgrad.coverage.harness.numbers import AS_EAGER
 
     assert AS_EAGER.multiple == AS_EAGER_MULTIPLE
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from relaxgrad.cli.main import main
-from relaxgrad.coverage import process
-from relaxgrad.coverage.process import Outcome, State
-from relaxgrad.coverage.timing import Timing
-from relaxgrad.coverage.train_record import Judgement, Status, TrainRecord
+from relaxgrad.coverage.harness import process
+from relaxgrad.coverage.harness.process import Outcome, State
+from relaxgrad.coverage.harness.timing import Timing
+from relaxgrad.coverage.harness.train_record import Judgement, Status, TrainRecord
 
 FILE = """\
 import os
@@ -142,7 +142,7 @@ def test_debug_shows_the_workers_traceback(run: Run, file: Path) -> None:
 
 
 def test_a_crash_costs_one_row(run: Run, file: Path, outcomes: dict[str, Outcome], tmp_path: Path) -> None:
-    crash = process.run_task("relaxgrad.coverage.training:train_task", arguments(f"{file}:crash"), 60.0)
+    crash = process.run_task("relaxgrad.coverage.harness.training:train_task", arguments(f"{file}:crash"), 60.0)
     outcomes[f"{file}:crash"] = crash
     code, out, _ = run("mlp", f"{file}:crash", "gpt2", "--json", str(tmp_path / "out.json"))
     assert code == 1

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.problem import Problem, tensors_in
+from relaxgrad.coverage.harness.problem import Problem, tensors_in
 from relaxgrad.coverage.zoo import CORE, OPTIONAL, TIMED, ZOO, Group, select
 from tests.expected_skips import need_package
 

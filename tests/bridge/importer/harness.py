@@ -11,8 +11,8 @@ from torch import Tensor
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import GraphKind, GraphRecord
-from relaxgrad.coverage.numbers import compare_all, float64_run
-from relaxgrad.coverage.problem import tensors_in
+from relaxgrad.coverage.harness.numbers import compare_all, float64_run
+from relaxgrad.coverage.harness.problem import tensors_in
 
 NATIVE = frozenset({Kind.NATIVE})
 

@@ -18,9 +18,9 @@ from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.audit import auditor, many
 from relaxgrad.coverage.audit.auditor import AuditOptions, audit_model, verdict
 from relaxgrad.coverage.audit.record import AuditRecord, Cause, Verdict
-from relaxgrad.coverage.process import Outcome, State
+from relaxgrad.coverage.harness.process import Outcome, State
+from relaxgrad.coverage.harness.train_record import NO_REFERENCE
 from relaxgrad.coverage.sweeps.records import Records
-from relaxgrad.coverage.train_record import NO_REFERENCE
 
 MODELS = '''
     """Factories: one that trains, and one for each way to end a process."""

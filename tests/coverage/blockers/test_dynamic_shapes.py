@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from relaxgrad.coverage.blockers import dynamic_shapes
 from relaxgrad.coverage.blockers.dynamic_shapes import explained, measure, narrowed, schedule
 from relaxgrad.coverage.blockers.finding import Level
-from relaxgrad.coverage.problem import Problem
+from relaxgrad.coverage.harness.problem import Problem
 
 
 class Tokens(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from relaxgrad.bridge.capture import capture_pair
 from relaxgrad.coverage.blockers import in_place
 from relaxgrad.coverage.blockers.finding import Level
-from relaxgrad.coverage.problem import Problem
+from relaxgrad.coverage.harness.problem import Problem
 
 
 class Counting(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.capture import decompositions
-from relaxgrad.coverage import numbers
+from relaxgrad.coverage.harness import numbers
 from relaxgrad.coverage.sweeps.call import Call, call_of
 from relaxgrad.coverage.sweeps.check import Status, check_call
 from relaxgrad.coverage.sweeps.values import copy_inputs, grown

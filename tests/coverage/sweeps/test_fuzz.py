@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from relaxgrad.coverage.process import Outcome, State
+from relaxgrad.coverage.harness.process import Outcome, State
 from relaxgrad.coverage.sweeps.check import GOOD, Checked, Status
 from relaxgrad.coverage.sweeps.fuzz import Program, check_program, fuzz, run_fuzz, script, write_program
 from relaxgrad.coverage.sweeps.fuzz_ops import templates

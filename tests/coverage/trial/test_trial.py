@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from relaxgrad.coverage.process import Outcome, State
+from relaxgrad.coverage.harness.process import Outcome, State
 from relaxgrad.coverage.trial import legitimate, planted, run
 
 

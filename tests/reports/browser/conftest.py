@@ -88,7 +88,7 @@ def report_html(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def explain_html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of `relaxgrad explain seed-example`; made by one of the workers of a run for all of them."""
-    from relaxgrad.coverage.models import load_problem
+    from relaxgrad.coverage.harness.models import load_problem
     from relaxgrad.reports.explain.page import page
     from relaxgrad.reports.explain.stages import stages
 

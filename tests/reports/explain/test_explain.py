@@ -10,8 +10,8 @@ from torch import nn
 
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.cli.main import main
-from relaxgrad.coverage.models import load_problem
-from relaxgrad.coverage.problem import Problem
+from relaxgrad.coverage.harness.models import load_problem
+from relaxgrad.coverage.harness.problem import Problem
 from relaxgrad.reports.explain.blocks import Listing, Stage, Table, calls_in, count
 from relaxgrad.reports.explain.page import page, plain
 from relaxgrad.reports.explain.stages import NAMES, stages

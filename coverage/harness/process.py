@@ -148,7 +148,12 @@ class _Process:
         self._output = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - closed in end()
         read_end, write_end = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "relaxgrad.coverage.worker"],  # -P: nothing in this folder shadows a module
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "relaxgrad.coverage.harness.worker",
+            ],  # -P: no file here shadows a module
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=subprocess.STDOUT,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from relaxgrad.bridge.errors import UserError
 
-from .zoo import ZOO
+from ..zoo import ZOO
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -407,7 +407,7 @@ def _user_line(error: BaseException) -> str:
     """`file:line (code)` of the innermost frame of the user's own code; of any code but ours when there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    own = str(Path(__file__).resolve().parent)
+    own = str(Path(__file__).resolve().parent.parent)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     frames = [f for f in frames if not str(Path(f.filename).resolve()).startswith(own)]
     libraries = tuple({sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")})

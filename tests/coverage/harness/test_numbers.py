@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relaxgrad.coverage import numbers
-from relaxgrad.coverage.numbers import (
+from relaxgrad.coverage.harness import numbers
+from relaxgrad.coverage.harness.numbers import (
     Verdict,
     compare,
     compare_all,
@@ -21,7 +21,7 @@ from relaxgrad.coverage.numbers import (
     float64_step,
     same,
 )
-from relaxgrad.coverage.problem import Problem
+from relaxgrad.coverage.harness.problem import Problem
 from relaxgrad.coverage.zoo import ZOO
 
 shapes = st.lists(st.integers(1, 9), min_size=0, max_size=3).map(tuple)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.records import write_json, write_text
+from relaxgrad.coverage.harness.records import write_json, write_text
 
 
 def test_what_json_has_no_number_for_is_null(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relaxgrad.coverage.timing import Contender, interleave, summarize
+from relaxgrad.coverage.harness.timing import Contender, interleave, summarize
 
 
 def test_contenders_take_turns_with_their_preparations_untimed() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from relaxgrad.coverage.conditioning import (
+from relaxgrad.coverage.harness.conditioning import (
     CURVES,
     MOVES,
     VARIANTS,
@@ -22,16 +22,16 @@ from relaxgrad.coverage.conditioning import (
     eager_variants,
     errors_of,
 )
-from relaxgrad.coverage.numbers import StepValues, Verdict, compare, float64_step, step_values
-from relaxgrad.coverage.problem import Problem, seed_everything
-from relaxgrad.coverage.train_record import Status, TrainRecord
-from relaxgrad.coverage.training import train_model
-from tests.coverage.standin import StandIn
+from relaxgrad.coverage.harness.numbers import StepValues, Verdict, compare, float64_step, step_values
+from relaxgrad.coverage.harness.problem import Problem, seed_everything
+from relaxgrad.coverage.harness.train_record import Status, TrainRecord
+from relaxgrad.coverage.harness.training import train_model
+from tests.coverage.harness.standin import StandIn
 
 FILE = """
 import torch
 from torch import nn
-from relaxgrad.coverage.problem import Problem
+from relaxgrad.coverage.harness.problem import Problem
 
 class Kink(nn.Module):
     # closed in eager and in float64; one unit in the last place of x opens it

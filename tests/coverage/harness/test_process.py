@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from relaxgrad.coverage import process
-from relaxgrad.coverage.process import State, Worker, run_task, run_tasks
+from relaxgrad.coverage.harness import process
+from relaxgrad.coverage.harness.process import State, Worker, run_task, run_tasks
 
 TASKS = """\
 import os, subprocess, sys, time
@@ -143,7 +143,7 @@ def test_a_hanging_worker_is_killed_with_its_children() -> None:
 
 
 def test_a_worker_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
-    code = "import sys; from relaxgrad.coverage.process import run_task\n"
+    code = "import sys; from relaxgrad.coverage.harness.process import run_task\n"
     code += "run_task('tasks_of_the_test:hang', {}, 600, lambda event: print(event['pid'], flush=True))"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     with parent:

@@ -1,4 +1,5 @@
-"""The worker's side of process.py: `python -m relaxgrad.coverage.worker`, JSON lines on stdin, events on a pipe.
+"""The worker's side of process.py: `python -m relaxgrad.coverage.harness.worker`, JSON lines on stdin, events on a
+pipe.
 
 The first line is the request. A session then answers one command a line until the pipe is closed.
 """

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.models import check_name, describe, load_problem
+from relaxgrad.coverage.harness.models import check_name, describe, load_problem
 
 FILE = """\
 import torch

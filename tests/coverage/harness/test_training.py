@@ -12,9 +12,9 @@ from torch import Tensor
 
 from relaxgrad.bridge.errors import UnsupportedOps, UserError
 from relaxgrad.bridge.kinds import Reason, ReasonKind
-from relaxgrad.coverage.train_record import Status, TrainRecord
-from relaxgrad.coverage.training import train_model
-from tests.coverage.standin import Fault, StandIn
+from relaxgrad.coverage.harness.train_record import Status, TrainRecord
+from relaxgrad.coverage.harness.training import train_model
+from tests.coverage.harness.standin import Fault, StandIn
 
 
 def train(model: str = "mlp", steps: int = 4, **faults: Any) -> TrainRecord:

@@ -166,7 +166,7 @@ class ExternCall:
     results: tuple[ExternResult | None, ...]
     single: bool  # the op returns one tensor, not a tuple
     kind: Kind
-    fresh: bool  # the results never share memory with the arguments
+    non_aliasing: bool  # the results never share memory with the arguments
 
 
 @dataclass

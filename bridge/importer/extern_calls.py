@@ -35,7 +35,7 @@ class ExternCalls:
     def __init__(self, state: TranslationState):
         self._ctx = state
         self.table: list[ExternCall] = []
-        self.last_ordered: relax.Var | None = None
+        self.last_effectful: relax.Var | None = None
         self._drawn: TensorValue | None = None
 
     def generator_state(self) -> TensorValue:
@@ -43,7 +43,7 @@ class ExternCalls:
         if self._drawn is not None:
             return self._drawn
         words = torch.empty(STATE, dtype=torch.int64)
-        state: TensorValue = self.call(rng.get_state, (), {}, words, Kind.LIBRARY, fresh=True, ordered=True)
+        state: TensorValue = self.call(rng.get_state, (), {}, words, Kind.LIBRARY, non_aliasing=True, effectful=True)
         return state
 
     def drew_until(self, state: TensorValue) -> None:
@@ -54,9 +54,9 @@ class ExternCalls:
         """Puts back what the generator's state became in the graph."""
         if (state := self._drawn) is not None:
             self._drawn = None
-            self.call(rng.set_state, (state,), {}, None, Kind.LIBRARY, fresh=True, ordered=True)
+            self.call(rng.set_state, (state,), {}, None, Kind.LIBRARY, non_aliasing=True, effectful=True)
 
-    def call_node(self, node: torch.fx.Node, kind: Kind, *, fresh: bool = False) -> Value:
+    def call_node(self, node: torch.fx.Node, kind: Kind, *, non_aliasing: bool = False) -> Value:
         """The node's own op with the node's own arguments."""
         env = self._ctx.env
         if node.target in _READ_MEMORY and not _lies_as_eagers(env[node.args[0]]):  # type: ignore[index]  # a node
@@ -64,9 +64,11 @@ class ExternCalls:
             raise self._ctx.cannot(detail, node, ReasonKind.ARGUMENTS)
         args = torch.fx.node.map_arg(node.args, lambda n: env[n])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: env[n])
-        ordered = may_draw(node.target) or node.is_impure()
+        effectful = may_draw(node.target) or node.is_impure()
         target: Any = node.target
-        return self.call(target, args, kwargs, node.meta.get("val"), kind, fresh=fresh, ordered=ordered)
+        return self.call(
+            target, args, kwargs, node.meta.get("val"), kind, non_aliasing=non_aliasing, effectful=effectful
+        )
 
     def call(
         self,
@@ -76,15 +78,15 @@ class ExternCalls:
         fake: Any,
         kind: Kind,
         *,
-        fresh: bool,
-        ordered: bool = False,
+        non_aliasing: bool,
+        effectful: bool = False,
     ) -> Value:
         """A call of `target` with values for arguments; `fake` (FakeTensors, any pytree) says what it returns.
 
-        `fresh`: the results never share memory with the arguments. `ordered`: see Note [Order of random calls].
+        `non_aliasing`: the results never share memory with the arguments. `effectful`: see Note [Effectful calls].
         """
         ctx = self._ctx
-        if ordered:
+        if effectful:
             self.put_back()
         packed: list[relax.Expr] = []
         positions: dict[Any, int] = {}
@@ -113,10 +115,10 @@ class ExternCalls:
             consumed = set(range(len(outputs)))
         results = [self._result(out) if i in consumed else None for i, out in enumerate(outputs)]
         self.table.append(
-            ExternCall(ctx.node.name, target, call_args, call_kwargs, tuple(results), single, kind, fresh)
+            ExternCall(ctx.node.name, target, call_args, call_kwargs, tuple(results), single, kind, non_aliasing)
         )
-        if ordered and self.last_ordered is not None:
-            packed.append(self.last_ordered)
+        if effectful and self.last_effectful is not None:
+            packed.append(self.last_effectful)
         types = [self._type(out, result) for out, result in zip(outputs, results, strict=True)]
         call = relax.call_pure_packed(
             EXTERN_FUNCTION,
@@ -125,8 +127,8 @@ class ExternCalls:
             ty_args=types[0] if single else relax.TupleType(types),
         )
         var = ctx.builder.emit(call, name_hint=ctx.node.name)
-        if ordered:
-            self.last_ordered = var
+        if effectful:
+            self.last_effectful = var
         if single:
             return self._value(fake, results[0], var)
         values = [

@@ -77,8 +77,8 @@ class Outputs:
             for leaf, role in zip(leaves, self._ctx.output_roles(len(leaves)), strict=True)
         ]
         self._ctx.extern.put_back()
-        if self._ctx.extern.last_ordered is not None:
-            self._result(self._ctx.extern.last_ordered)
+        if self._ctx.extern.last_effectful is not None:
+            self._result(self._ctx.extern.last_effectful)
         return plans, mutations
 
     def new_values(
@@ -128,7 +128,9 @@ class Outputs:
         if isinstance(value, TensorValue):
             copy = self._ctx.emit(identity, [value.var], name=f"{node.name}_before")
             return self._tensor(node, TensorValue(copy, value.shape, value.dtype))
-        copied = self._ctx.extern.call(aten.clone.default, (value,), {}, node.meta["val"], Kind.LIBRARY, fresh=True)
+        copied = self._ctx.extern.call(
+            aten.clone.default, (value,), {}, node.meta["val"], Kind.LIBRARY, non_aliasing=True
+        )
         return FromFunction(self._result(copied.var), opaque=True)
 
     def _plan(self, node: torch.fx.Node) -> OutputPlan:

@@ -1,6 +1,6 @@
 """FX graph -> Relax module: walks the nodes in order, one converter each, and checks every result's type.
 
-Note [Order of random calls]
+Note [Effectful calls]
 Relax may reorder and drop pure calls. Calls that draw random numbers, or are run for their effect, get the result of
 the one before as an extra argument, and the last one's result is a result of the function: they run in FX order, each
 once.
@@ -158,7 +158,7 @@ class _Translator:
             self._report(node, Kind.METADATA)
             return
         if node.target in STATE_FUNCTIONS:
-            self._ctx.env[node] = self._ctx.extern.call_node(node, Kind.LIBRARY, fresh=True)
+            self._ctx.env[node] = self._ctx.extern.call_node(node, Kind.LIBRARY, non_aliasing=True)
             self._report(node, Kind.LIBRARY)
             return
         try:
@@ -218,7 +218,7 @@ class _Translator:
             raise Refusal(ReasonKind.OUTPUT, f"output {sorted(consumed - converter.produces)} is not computed")
         fakes = [f for f in pytree.tree_leaves(self._ctx.fake) if isinstance(f, torch.Tensor)]
         if converter.function is None:
-            self._ctx.env[node] = self._ctx.extern.call_node(node, converter.kind, fresh=True)
+            self._ctx.env[node] = self._ctx.extern.call_node(node, converter.kind, non_aliasing=True)
             self._report(node, converter.kind)
             return
         inputs = [n.meta.get("val") for n in node.all_input_nodes]

@@ -133,7 +133,7 @@ def build_call(call: ExternCall) -> ExternFunction:
     """The function behind one extern call."""
     parts = [(_maker(value), value) for value in call.args]
     make_kwargs, fixed_kwargs = _maker(call.kwargs), call.kwargs
-    target, results, single, fresh = call.target, call.results, call.single, call.fresh
+    target, results, single, non_aliasing = call.target, call.results, call.single, call.non_aliasing
     hands = [None if result is None else _hand_over(call, result) for result in results]
 
     def run(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:
@@ -141,12 +141,12 @@ def build_call(call: ExternCall) -> ExternFunction:
         kwargs = fixed_kwargs if make_kwargs is None else make_kwargs(args, scalars)
         returned = target(*values, **kwargs)
         outputs = [returned] if single else _flat(returned)
-        if not fresh:
+        if not non_aliasing:
             outputs = _unshared(outputs, pytree.tree_leaves((values, kwargs)))
         handed = [None if hand is None else hand(value, scalars) for value, hand in zip(outputs, hands, strict=False)]
         return handed[0] if single else handed
 
-    hand_over = hands[0] if single and fresh and not call.kwargs else None
+    hand_over = hands[0] if single and non_aliasing and not call.kwargs else None
     if hand_over is not None:
 
         def run_simple(args: tuple[Any, ...], scalars: tuple[Any, ...]) -> Any:

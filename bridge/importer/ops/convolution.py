@@ -75,7 +75,7 @@ def convert_convolution(
     *layout, groups = arguments
     axes = _axes(ctx, x, weight, ctx.dims(ctx.fake.shape), layout, groups)
     if axes is None or (_largest_filter(axes) > 5 and _is_regular(axes, x.shape[1])):
-        return ctx.extern.call_node(ctx.node, Kind.LIBRARY, fresh=True)
+        return ctx.extern.call_node(ctx.node, Kind.LIBRARY, non_aliasing=True)
     ctx.ran_as = Kind.NATIVE
     if bias is None:
         return ctx.compute(lambda a, w: depthwise.convolution(a, w, None, *axes), [x, weight])
@@ -90,14 +90,16 @@ def convert_convolution_backward(
     axes = _axes(ctx, x, weight, grad.shape, layout, groups)
     strided = axes is not None and any(axis.stride > 1 for axis in axes)
     if axes is None or (strided and _largest_filter(axes) <= 3 and _is_regular(axes, x.shape[1])):
-        return ctx.extern.call_node(ctx.node, Kind.LIBRARY, fresh=True)
+        return ctx.extern.call_node(ctx.node, Kind.LIBRARY, non_aliasing=True)
     for_input = for_weight = for_bias = None
     ctx.ran_as = Kind.NATIVE
     if mask[0] and strided:
         ctx.ran_as = Kind.LIBRARY
         call = (grad, x, weight, None, *layout, groups, [True, False, False])
         fakes = (ctx.fake[0], None, None)
-        for_input = ctx.extern.call(aten.convolution_backward.default, call, {}, fakes, Kind.LIBRARY, fresh=True)[0]
+        for_input = ctx.extern.call(
+            aten.convolution_backward.default, call, {}, fakes, Kind.LIBRARY, non_aliasing=True
+        )[0]
     elif mask[0]:
         for_input = ctx.compute(lambda g, w: depthwise.input_gradient(g, w, *axes), [grad, weight])
     if mask[1]:

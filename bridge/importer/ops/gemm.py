@@ -51,7 +51,7 @@ def _is_nothing(size: Any) -> bool:
 
 
 def _in_aten(ctx: ConversionContext) -> Any:
-    return ctx.extern.call_node(ctx.node, Kind.LIBRARY, fresh=True)
+    return ctx.extern.call_node(ctx.node, Kind.LIBRARY, non_aliasing=True)
 
 
 @register(aten.mm.default, kind=Kind.LIBRARY)

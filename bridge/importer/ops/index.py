@@ -115,7 +115,7 @@ def convert_embedding_bag_backward(
     empty = any(is_empty(t.shape) for t in (grad, indices, offsets))
     plain = grad.ndim == 2 and grad.dtype in ("float32", "float64") and isinstance(padding_idx, int)
     if mode not in (_SUM, _MEAN) or sparse or scale_grad_by_freq or empty or not plain:
-        return ctx.extern.call_node(ctx.node, Kind.LIBRARY, fresh=True)
+        return ctx.extern.call_node(ctx.node, Kind.LIBRARY, non_aliasing=True)
     ctx.ran_as = Kind.NATIVE
     rows = ctx.dim(num_weights)
     given = [grad, checked_index(ctx, indices, rows), offsets]

@@ -54,7 +54,7 @@ for _name, _function in _IN_PLACE.items():
             return _bernoulli(ctx, size, float(args[0]), fake.dtype)
         values = (size, stride, fake.dtype, *args[:-1])
         kwargs = {"generator": generator} if generator is not None else {}
-        return ctx.extern.call(_function, values, kwargs, ctx.fake, Kind.LIBRARY, fresh=True, ordered=True)
+        return ctx.extern.call(_function, values, kwargs, ctx.fake, Kind.LIBRARY, non_aliasing=True, effectful=True)
 
     register(_op, kind=Kind.LIBRARY)(_convert)
 

@@ -101,7 +101,7 @@ def _here(captured: CapturedGraph, options: BackendOptions, key: Key | None, sta
     built = _build(captured, options)
     compiled = built.compiled
     found = None
-    if not built.sound or built.asked or options.cache == "off" or not cache.in_use(_loaded):
+    if not built.cacheable or built.added_guards or options.cache == "off" or not cache.in_use(_loaded):
         key = None
     if key is not None and cache.keep(key, built.executable, compiled, _loaded):
         found = cache.find(key)
@@ -123,10 +123,10 @@ def _apart(captured: CapturedGraph, options: BackendOptions, key: Key, start: fl
 
     def build(folder: Any) -> dict[str, Any]:
         built = _build(captured, options)
-        if built.asked:
+        if built.added_guards:
             return {"refused": "translation asked for a fact about its sizes"}
         began = time.perf_counter()
-        kept = keeps and built.sound and cache.keep(key, built.executable, built.compiled, _loaded)
+        kept = keeps and built.cacheable and cache.keep(key, built.executable, built.compiled, _loaded)
         if not kept and not cache.write(key, built.executable, built.compiled, folder):
             return {"refused": "the compiled graph is larger than RELAXGRAD_CACHE_SIZE"}
         built.seconds["compile"] += time.perf_counter() - began
@@ -236,14 +236,14 @@ class _Built:
     executable: Any  # TVM's
     compiled: Compiled  # without its library
     seconds: dict[str, float]
-    asked: bool  # whether translation asked for a fact about symbolic sizes
-    sound: bool  # whether every kernel compiled at the first go
+    added_guards: bool  # whether translation asked for a fact about symbolic sizes
+    cacheable: bool  # whether every kernel compiled at the first go
 
 
 def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
     """Translates and compiles a graph. Nodes whose kernel TVM fails to compile run in ATen.
 
-    What is `asked` or not `sound` is not kept: see Note [What is kept] in compile/cache/entries.py.
+    What has `added_guards` or is not `cacheable` is not kept: see Note [What is kept] in compile/cache/entries.py.
     """
     from .compile.gemm_autotuning import rows_to_generate
     from .compile.pipeline import compile_module
@@ -259,17 +259,17 @@ def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
     how = Options(fallback=options.fallback, on_compile_error=options.on_compile_error, generated_rows=rows)
     translation = translate(captured, how)
     translated = time.perf_counter()
-    asked, sound = torch_api.guards_of(captured.module) != guards, True
+    added_guards, cacheable = torch_api.guards_of(captured.module) != guards, True
     try:
         code = compile_module(translation.module, target)
     except Exception:
         if options.on_compile_error == "raise":
             raise
-        sound = False
+        cacheable = False
         translation, code = _without_failing_nodes(captured, translation, target, how)
     compiled = Compiled(None, translation.plan.in_place(code.written), translation.nodes, code.kernels)
     seconds = {"translate": translated - start, "compile": time.perf_counter() - translated}
-    return _Built(code.executable, compiled, seconds, asked, sound)
+    return _Built(code.executable, compiled, seconds, added_guards, cacheable)
 
 
 def _without_failing_nodes(

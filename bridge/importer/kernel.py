@@ -19,7 +19,7 @@ from .compute import layout
 from .types import Symbols
 
 
-class Made(NamedTuple):
+class KernelHandle(NamedTuple):
     """A kernel in a module."""
 
     var: ir.GlobalVar
@@ -38,7 +38,7 @@ def make_kernel(
     tensors: Sequence[relax.Var],
     args: Sequence[Any],
     name: str,
-) -> Made:
+) -> KernelHandle:
     """Adds the kernel that computes `function(*te_tensors, *args)` to the builder's module.
 
     `function` returns a te.Tensor or a list of them; sizes inside may use the graph's variables freely.
@@ -65,7 +65,7 @@ def make_kernel(
         kernel = kernel.with_attr(LIBRARY_CALL, True)
     types = [relax.TensorType(list(o.shape), str(o.dtype)) for o in outputs]
     several = isinstance(result, list | tuple) and len(types) > 1
-    return Made(builder.add_func(kernel, name), extra, types if several else types[0])
+    return KernelHandle(builder.add_func(kernel, name), extra, types if several else types[0])
 
 
 def _name(hint: str, number: int) -> str:

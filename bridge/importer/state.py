@@ -18,7 +18,7 @@ from ..kinds import Kind, Reason, ReasonKind
 from ..plan import ScalarRef
 from ..schemas import CapturedGraph, GraphKind, OutputRole
 from .compute import layout
-from .kernel import Made, make_kernel
+from .kernel import KernelHandle, make_kernel
 from .kernel_dedup import key_of
 from .registry import Refusal
 from .types import DTYPES, Symbols, UnsupportedSize
@@ -64,7 +64,7 @@ class TranslationState:
         self.kernels: dict[str, set[str]] = defaultdict(set)  # name of a kernel -> the nodes that it computes
         self._scalar_numbers: dict[Any, int] = {}
         self._shared: dict[Any, TensorValue] = {}
-        self._made: dict[Hashable, Made] = {}  # by the keys of kernel_dedup.py
+        self._made: dict[Hashable, KernelHandle] = {}  # by the keys of kernel_dedup.py
 
     @property
     def is_backward(self) -> bool:
@@ -150,7 +150,7 @@ class TranslationState:
         """One native result: `function(*te_tensors, *args)` returns a te.Tensor."""
         return self.wrap(self.emit(function, [t.var for t in tensors], *args))
 
-    def once(self, function: Callable[..., Any], tensor: TensorValue, *args: Any) -> TensorValue:
+    def memoised(self, function: Callable[..., Any], tensor: TensorValue, *args: Any) -> TensorValue:
         """What `compute` gives, computed at the first node that asks for it and kept for others of the graph."""
         key = (tensor.var, function, args)
         if key not in self._shared:

@@ -102,7 +102,7 @@ def _turned(ctx: ConversionContext, right: Operand) -> Operand:
         return right
     if not _is_shared(ctx.node):
         return right
-    return ctx.once(layout.permute, storage, (1, 0)), Matrix(by.rows, by.columns, False, by.columns)
+    return ctx.memoised(layout.permute, storage, (1, 0)), Matrix(by.rows, by.columns, False, by.columns)
 
 
 def _is_generated(ctx: ConversionContext, left: Operand, right: Operand) -> bool:

@@ -82,7 +82,7 @@ class CapturedGraph:
     inputs: tuple[GraphInput, ...]
     outputs: tuple[GraphOutput, ...]
     decompose: str = "core_aten"  # name of the decomposition table
-    residue: Counter[str] = field(default_factory=Counter)  # calls of ops outside core ATen, by overload name
+    non_core_ops: Counter[str] = field(default_factory=Counter)  # calls of ops outside core ATen, by overload name
 
     def ops(self) -> Counter[str]:
         """Calls by overload name (as `aten.mm.default`)."""

@@ -1,7 +1,7 @@
 """Live module -> CapturedGraph: a training graph, and what each of its inputs and outputs means."""
 
 from .coalesce import coalesce_saved
-from .decompose import TABLES, decompositions, is_core, residue
+from .decompose import TABLES, decompositions, is_core, non_core_ops
 from .joint import capture_joint
 from .pair import OnRun, capture_pair
 from .show import describe_node, render, save
@@ -18,8 +18,8 @@ __all__ = [
     "describe",
     "describe_node",
     "is_core",
+    "non_core_ops",
     "render",
-    "residue",
     "save",
     "source_of",
 ]

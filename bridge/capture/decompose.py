@@ -126,7 +126,7 @@ def is_core(op: Any) -> bool:
     return not isinstance(op, torch_api.HigherOrderOperator)
 
 
-def residue(graph: torch.fx.GraphModule) -> Counter[str]:
+def non_core_ops(graph: torch.fx.GraphModule) -> Counter[str]:
     """Calls of ops outside core ATen, by overload name."""
     return Counter(str(n.target) for n in graph.graph.nodes if n.op == "call_function" and not is_core(n.target))
 

@@ -22,7 +22,8 @@ FORMAT = 1  # version of signature.json and ops.json
 
 
 def render(graph: CapturedGraph) -> str:
-    """The graph as text: signature with roles, one line a node (name, type, call, user's line), op counts, residue."""
+    """The graph as text: signature with roles, one line a node (name, type, call, user's line), op counts,
+    non_core_ops."""
     parts = [
         f"{graph.kind} graph, decomposition {graph.decompose}: {len(graph.inputs)} inputs, "
         f"{len(graph.outputs)} outputs, {sum(graph.ops().values())} calls",
@@ -31,7 +32,7 @@ def render(graph: CapturedGraph) -> str:
         _section("mutated in place", _table(_mutations(graph.module))),
         _section("nodes", _table(_node_rows(graph.module))),
         _section("ops", _table([str(n), op] for op, n in op_counts(graph).items())),
-        _section("outside core ATen", _table([str(n), op] for op, n in graph.residue.most_common())),
+        _section("outside core ATen", _table([str(n), op] for op, n in graph.non_core_ops.most_common())),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -63,14 +64,14 @@ def signature_json(graph: CapturedGraph) -> dict[str, Any]:
 
 
 def ops_json(graph: CapturedGraph) -> dict[str, Any]:
-    """The op counts and the residue as JSON values."""
+    """The op counts and the non_core_ops as JSON values."""
     return {
         "format": FORMAT,
         "torch": str(torch.__version__),
         "kind": graph.kind.value,
         "decompose": graph.decompose,
         "ops": op_counts(graph),
-        "residue": dict(graph.residue.most_common()),
+        "non_core_ops": dict(graph.non_core_ops.most_common()),
     }
 
 

@@ -17,7 +17,7 @@ import torch.fx
 
 from .. import torch_api
 from ..schemas import CapturedGraph, GraphInput, GraphKind, GraphOutput, InputRole, OutputRole
-from .decompose import residue
+from .decompose import non_core_ops
 
 Meaning = tuple[InputRole, str]
 
@@ -62,7 +62,7 @@ def describe(
         _input(placeholder, kind, names, requires_grad) for placeholder in gm.graph.find_nodes(op="placeholder")
     )
     outputs = tuple(_output(value, desc, names) for value, desc in zip(returned, descs, strict=True))
-    return CapturedGraph(gm, kind, inputs, outputs, decompose, residue(gm))
+    return CapturedGraph(gm, kind, inputs, outputs, decompose, non_core_ops(gm))
 
 
 def _outputs(node: torch.fx.Node) -> tuple[list[Any], list[Any]]:

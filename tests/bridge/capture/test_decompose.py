@@ -13,7 +13,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from relaxgrad.bridge import torch_api
-from relaxgrad.bridge.capture import capture_joint, capture_pair, decompositions, is_core, residue
+from relaxgrad.bridge.capture import capture_joint, capture_pair, decompositions, is_core, non_core_ops
 from relaxgrad.bridge.capture.decompose import diagonal_scatter, is_random, native_dropout, var_mean
 from relaxgrad.bridge.schemas import GraphKind, OutputRole
 from tests.bridge.capture.models import run_by_pytorch
@@ -113,7 +113,7 @@ def test_a_dropout_in_a_graph_is_one_random_op() -> None:
     gm = traced(lambda x: aten.native_dropout.default(x, 0.3, True)[0], torch.randn(3, 4).t())
     assert calls(gm).count(aten.bernoulli.p) == 1
     assert aten.native_dropout.default not in calls(gm)
-    assert residue(gm) == {"aten.bernoulli.p": 1}
+    assert non_core_ops(gm) == {"aten.bernoulli.p": 1}
 
 
 SHAPES = [((4, 5, 6), [0, 2]), ((4, 5, 6), None), ((4, 5, 6), []), ((4, 5, 6), [-1]), ((), None), ((1, 3), [0])]
@@ -208,8 +208,8 @@ def test_a_model_has_no_residue_but_random_ops_and_writes() -> None:
     module = Everything()
     forward, backward = capture_pair(module, args)
     assert forward.kind is GraphKind.FORWARD
-    assert forward.residue == {"aten.bernoulli.p": 2, "aten.copy_.default": 3}
-    assert backward.residue == {}
+    assert forward.non_core_ops == {"aten.bernoulli.p": 2, "aten.copy_.default": 3}
+    assert backward.non_core_ops == {}
     assert backward.ops()["aten.embedding_dense_backward.default"] == 1
     graph = capture_joint(module, args)
     torch.manual_seed(1)

@@ -149,7 +149,7 @@ def test_checkpointed_dropout_passes_its_random_state() -> None:
     # torch drops the descriptors of such a graph's outputs: what they mean is not known, and not guessed.
     assert {o.role for o in forward.outputs} == {OutputRole.UNKNOWN, OutputRole.RNG}
     assert [i.role for i in backward.inputs].count(InputRole.RNG) == 1
-    assert (forward.residue, backward.residue) == ({"run_and_save_rng_state": 1}, {"run_with_rng_state": 1})
+    assert (forward.non_core_ops, backward.non_core_ops) == ({"run_and_save_rng_state": 1}, {"run_with_rng_state": 1})
 
 
 class Bad(nn.Linear):

@@ -87,7 +87,7 @@ def test_the_files(joint: CapturedGraph, tmp_path: Path) -> None:
     }
     assert len(signature["outputs"]) == len(joint.outputs)
     ops = json.loads((folder / "ops.json").read_text())
-    assert ops["residue"] == {"aten.bernoulli.p": 1}
+    assert ops["non_core_ops"] == {"aten.bernoulli.p": 1}
     assert ops["ops"]["aten.addmm.default"] == 2
 
 

@@ -23,7 +23,7 @@ FORMAT = 1  # version of signature.json and ops.json
 
 def render(graph: CapturedGraph) -> str:
     """The graph as text: signature with roles, one line a node (name, type, call, user's line), op counts,
-    non_core_ops."""
+    ops outside core ATen."""
     parts = [
         f"{graph.kind} graph, decomposition {graph.decompose}: {len(graph.inputs)} inputs, "
         f"{len(graph.outputs)} outputs, {sum(graph.ops().values())} calls",
@@ -64,7 +64,7 @@ def signature_json(graph: CapturedGraph) -> dict[str, Any]:
 
 
 def ops_json(graph: CapturedGraph) -> dict[str, Any]:
-    """The op counts and the non_core_ops as JSON values."""
+    """The op counts and the ops outside core ATen as JSON values."""
     return {
         "format": FORMAT,
         "torch": str(torch.__version__),

@@ -5,7 +5,7 @@ The partitioner wraps a random op that backward draws again (activation checkpoi
 `run_with_rng_state(state, op, *args)` in the backward graph draws from that state and puts the generator back.
 Functional graphs thread a token through ops that are run for their effect: `with_effects(token, op, *args)`. Here each
 becomes plain nodes around the op itself, which is then translated as it is anywhere else. FX order is the order of
-execution: see Note [Effectful calls] in extern_calls.py.
+execution: see Note [Effectful calls] in translate.py.
 """
 
 from __future__ import annotations

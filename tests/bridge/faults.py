@@ -7,12 +7,14 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch.utils import _pytree as pytree
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.kinds import ReasonKind
 from relaxgrad.bridge.schemas import GraphRecord
+from tests.bridge.expected_fallbacks import FALLBACKS
 
 Compile = Callable[..., Any]
 
@@ -130,3 +132,24 @@ def _difference(a: Any, b: Any, tolerance: Tolerance, strides: bool) -> str:
     right = torch.isclose(y, x, tolerance.rtol, tolerance.atol, equal_nan=True) if not exact else x == y
     where = (~right).nonzero()[:8].tolist()
     return f"{y[~right][:8].tolist()} instead of {x[~right][:8].tolist()} at {where}"
+
+
+class Programs:
+    """The programs of a test file: as a decorator it adds one, and `test_as_eager = program.test()` runs each."""
+
+    def __init__(self, tolerance: Tolerance = Tolerance()):  # frozen
+        self._found: list[Program] = []
+        self._tolerance = tolerance
+
+    def __call__(self, function: Program) -> Program:
+        self._found.append(function)
+        return function
+
+    def test(self) -> Callable[[Program], None]:
+        """The test of what the file adds, before this call or after it."""
+
+        @pytest.mark.parametrize("function", self._found, ids=lambda f: f.__name__)
+        def test_as_eager(function: Program) -> None:
+            agree(function, fallbacks=FALLBACKS.get(function.__name__, ()), tolerance=self._tolerance)
+
+        return test_as_eager

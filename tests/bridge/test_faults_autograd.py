@@ -13,20 +13,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from relaxgrad.bridge.backend import relaxgrad
-from tests.bridge.expected_fallbacks import FALLBACKS
-from tests.bridge.faults import Compile, Program, agree, grads, seen
+from tests.bridge.faults import Compile, Programs, grads, seen
 
-PROGRAMS: list[Program] = []
-
-
-def program(function: Program) -> Program:
-    PROGRAMS.append(function)
-    return function
-
-
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
-def test_as_eager(function: Program) -> None:
-    agree(function, fallbacks=FALLBACKS.get(function.__name__, ()))
+program = Programs()
+test_as_eager = program.test()
 
 
 def mlp() -> nn.Sequential:

@@ -13,20 +13,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
-from tests.bridge.expected_fallbacks import FALLBACKS
-from tests.bridge.faults import Compile, Program, Tolerance, agree, grads, seen
+from tests.bridge.faults import Compile, Programs, Tolerance, agree, grads, seen
 
-PROGRAMS: list[Program] = []
-
-
-def program(function: Program) -> Program:
-    PROGRAMS.append(function)
-    return function
-
-
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
-def test_as_eager(function: Program) -> None:
-    agree(function, fallbacks=FALLBACKS.get(function.__name__, ()), tolerance=Tolerance(1e-4, 1e-5))
+program = Programs(Tolerance(1e-4, 1e-5))
+test_as_eager = program.test()
 
 
 # ---- optimizers ----

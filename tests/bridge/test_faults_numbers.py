@@ -11,20 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from tests.bridge.expected_fallbacks import FALLBACKS
-from tests.bridge.faults import Compile, Program, Tolerance, agree, grads, seen
+from tests.bridge.faults import Compile, Programs, Tolerance, agree, grads, seen
 
-PROGRAMS: list[Program] = []
-
-
-def program(function: Program) -> Program:
-    PROGRAMS.append(function)
-    return function
-
-
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
-def test_as_eager(function: Program) -> None:
-    agree(function, fallbacks=FALLBACKS.get(function.__name__, ()))
+program = Programs()
+test_as_eager = program.test()
 
 
 ODD = [0.0, -0.0, 1.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e-40, 3.5, 2.5, -2.5, 1e30]

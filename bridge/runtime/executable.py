@@ -23,9 +23,9 @@ from ..errors import RelaxgradError
 from ..plan import CallingPlan, InPlace, OpaqueParam, Param, ScalarParam, SymbolSource, TensorParam
 from ..schemas import GraphRecord
 from .compiled import Compiled
-from .extern_calls import Frame, build_call, current, for_vm, memory_order
+from .extern_calls import CallContext, build_call, current, for_vm, memory_order
 from .malloc import configure_malloc
-from .plans import Holder, Scalars, output_reader
+from .plans import OpaqueObject, Scalars, output_reader
 from .virtual_machine import VirtualMachine
 
 #: Distinct sets of sizes after which the pool's free blocks are given back.
@@ -145,10 +145,10 @@ class Executable:
         torch.autograd.graph.increment_version(written)
 
     def _run(self, call_args: list[Any], scalars: tuple[Any, ...]) -> list[Any]:
-        frame = Frame(self._extern_calls, scalars)
+        context = CallContext(self._extern_calls, scalars)
         machine = self._machine()
         main = machine.main
-        previous, current.frame = current.frame, frame
+        previous, current.context = current.context, context
         try:
             if torch.is_grad_enabled():
                 with torch.no_grad():
@@ -157,11 +157,11 @@ class Executable:
                 returned = main(*call_args)
         except BaseException as error:
             rng.release()
-            if frame.error is not None:
-                raise frame.error from None
+            if context.error is not None:
+                raise context.error from None
             raise self._not_an_int(call_args) or _translated(error) from None
         finally:
-            current.frame = previous
+            current.context = previous
         results = [_item(returned, i) for i in self._result_numbers]
         del returned
         machine.release()
@@ -192,7 +192,7 @@ def _feed(param: Param, whole: int) -> Callable[[list[Any], Scalars, GraphRecord
         return lambda inputs, scalars, record: torch.tensor(float(scalars[scalar]), dtype=torch.float64)
     index = param.index
     if isinstance(param, OpaqueParam):
-        return lambda inputs, scalars, record: Holder(inputs[index])
+        return lambda inputs, scalars, record: OpaqueObject(inputs[index])
     if index >= whole:
         return lambda inputs, scalars, record: inputs[index]
     order, empty = memory_order(param.order), param.empty

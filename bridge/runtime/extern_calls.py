@@ -19,12 +19,12 @@ import tvm_ffi
 from .. import pytree
 from ..errors import RelaxgradError
 from ..plan import EXTERN_FUNCTION, ExternCall, ExternResult, ScalarRef, TensorArg
-from .plans import Holder, Scalars, held, viewer
+from .plans import OpaqueObject, Scalars, unwrapped, viewer
 
 ExternFunction = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
 
 
-class Frame:
+class CallContext:
     """One running call of an executable: its functions of extern calls and the values of its symbolic numbers."""
 
     __slots__ = ("error", "functions", "scalars")
@@ -36,19 +36,19 @@ class Frame:
 
 
 class _Current(threading.local):
-    frame: Frame | None = None
+    context: CallContext | None = None
 
 
 current = _Current()
 
 
 def _dispatch(number: int, *args: Any) -> Any:
-    frame = current.frame
-    assert frame is not None, "an extern call ran outside an executable"
+    context = current.context
+    assert context is not None, "an extern call ran outside an executable"
     try:
-        return frame.functions[number](args, frame.scalars)
+        return context.functions[number](args, context.scalars)
     except BaseException as error:  # kept whole, so that the caller sees the very exception and not TVM's copy
-        frame.error = error
+        context.error = error
         raise
 
 
@@ -58,7 +58,7 @@ tvm_ffi.register_global_func(EXTERN_FUNCTION, _dispatch, override=True)
 def _reader(arg: TensorArg) -> Callable[[tuple[Any, ...], Scalars], Any]:
     position = arg.position
     if arg.opaque:
-        return lambda args, _: held(args[position])
+        return lambda args, _: unwrapped(args[position])
     if arg.view is None:
         return lambda args, _: torch.from_dlpack(args[position])
     view = viewer(arg.view)
@@ -167,7 +167,7 @@ def _flat(returned: Any) -> list[Any]:
 def _hand_over(call: ExternCall, result: ExternResult) -> Callable[[Any, Scalars], Any]:
     """The function that hands one result to the machine: see Note [What a call returns]."""
     if result.opaque:
-        return lambda value, _: Holder(value)
+        return lambda value, _: OpaqueObject(value)
     order, dtype = memory_order(result.order), result.dtype
     symbolic = any(isinstance(s, ScalarRef) for s in result.size)
 

@@ -15,7 +15,7 @@ Scalars = tuple[Any, ...]
 OutputReader = Callable[[Sequence[Any], Sequence[Any], Scalars], Any]
 
 
-class Holder:
+class OpaqueObject:
     """Carries a value that TVM cannot type through the virtual machine, as an opaque Python object."""
 
     __slots__ = ("value",)
@@ -24,9 +24,9 @@ class Holder:
         self.value = value
 
 
-def held(value: Any) -> Any:
-    """What a Holder holds; anything else as it is."""
-    return value.value if isinstance(value, Holder) else value
+def unwrapped(value: Any) -> Any:
+    """What an OpaqueObject holds; anything else as it is."""
+    return value.value if isinstance(value, OpaqueObject) else value
 
 
 def numbers(values: Sequence[Any]) -> Callable[[Scalars], tuple[Any, ...]]:
@@ -78,7 +78,7 @@ def output_reader(plan: OutputPlan) -> OutputReader:
         return lambda inputs, results, scalars: of_input(inputs[index], scalars)
     assert isinstance(plan, FromFunction)
     if plan.opaque:
-        return lambda inputs, results, scalars: held(results[index])
+        return lambda inputs, results, scalars: unwrapped(results[index])
     if plan.view is None:
         return lambda inputs, results, scalars: results[index]
     of_result = _relaid(plan.view) if plan.relayout else viewer(plan.view)

@@ -8,7 +8,7 @@ import tvm_ffi
 
 from relaxgrad.bridge.plan import FromConstant, FromFunction, FromInput, FromScalar, ScalarRef, Strided
 from relaxgrad.bridge.runtime.extern_calls import for_vm, memory_order
-from relaxgrad.bridge.runtime.plans import Holder, numbers, output_reader, viewer
+from relaxgrad.bridge.runtime.plans import OpaqueObject, numbers, output_reader, viewer
 
 
 def test_numbers_mix_constants_and_references() -> None:
@@ -23,7 +23,7 @@ def test_outputs_that_are_values() -> None:
     x = torch.ones(2)
     assert output_reader(FromInput(1))([None, x], [], ()) is x
     assert output_reader(FromFunction(0))([], [x], ()) is x
-    assert output_reader(FromFunction(0, opaque=True))([], [Holder("state")], ()) == "state"
+    assert output_reader(FromFunction(0, opaque=True))([], [OpaqueObject("state")], ()) == "state"
 
 
 @pytest.mark.parametrize("symbolic", [False, True])

@@ -17,6 +17,7 @@ from .flop_count import operations
 from .passes import intrinsics, lowering
 from .passes.horizontal_fusion import fuse_horizontally
 from .passes.in_place import write_in_place
+from .passes.kernel_pass import kernel_pass
 from .passes.selects import keep_selects
 from .passes.subtraction import keep_subtractions
 from .schedule import is_element_wise, schedule_kernels
@@ -119,23 +120,14 @@ def add_release() -> Any:
     return _AddRelease()
 
 
-@tvm.transform.module_pass(opt_level=0, name="AssumeElementAlignment")
-class _AssumeElementAlignment:
-    """Kernels assume the alignment of one element and no more.
+def assume_element_alignment() -> Any:
+    """The pass after which kernels assume the alignment of one element and no more.
 
     TVM's default of 64 bytes is never checked: a view with an offset, an ordinary input, would crash the process.
     """
-
-    def transform_module(self, module: tvm.IRModule, _: Any) -> tvm.IRModule:
-        updated = tvm.IRModule(module.functions, attrs=module.attrs)
-        for var, function in module.functions.items():
-            if isinstance(function, tirx.PrimFunc):
-                updated.update_func(var, tvm_ffi.structural_map(function, (tirx.BufferType, _unaligned)))
-        return updated
-
-
-def assume_element_alignment() -> Any:
-    return _AssumeElementAlignment()
+    return kernel_pass(
+        "AssumeElementAlignment", lambda kernel: tvm_ffi.structural_map(kernel, (tirx.BufferType, _unaligned))
+    )
 
 
 def _unaligned(buffer: Any) -> Any:

@@ -13,13 +13,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from ...importer.compute import intrinsic
 from .. import math
 from . import selects
+from .kernel_pass import kernel_pass
 
 Expr = Any
 
@@ -116,20 +116,14 @@ def instructions(op: str) -> int:
     return sum(2 if " double>" in line else 1 for line in computed)
 
 
-@tvm.transform.module_pass(opt_level=0, name="LinkVectorMath")
-class _Link:
-    def transform_module(self, module: tvm.IRModule, _: Any) -> tvm.IRModule:
-        updated = tvm.IRModule(module.functions, attrs=module.attrs)
-        for var, function in module.functions.items():
-            names = _used(function) if isinstance(function, tirx.PrimFunc) else []
-            if names:
-                updated.update_func(var, _importing(function, names))
-        return updated
+def _linked(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
+    names = _used(kernel)
+    return _importing(kernel, names) if names else kernel
 
 
 def link() -> Any:
     """The pass that links what kernels call: for `llvm`, before they are lowered."""
-    return _Link()
+    return kernel_pass("LinkVectorMath", _linked)
 
 
 def _used(function: tirx.PrimFunc) -> list[str]:

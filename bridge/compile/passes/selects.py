@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import ir, tirx
+
+from .kernel_pass import kernel_pass
 
 OP = "relaxgrad.select"
 _LLVM_TYPES = {"float32": "float", "float64": "double", "int32": "i32", "int64": "i64"}
@@ -21,22 +22,12 @@ _PURE = 1  # tirx.CallEffectKind.Pure
 Expr = Any
 
 
-@tvm.transform.module_pass(opt_level=0, name="KeepSelects")
-class _KeepSelects:
-    def transform_module(self, module: tvm.IRModule, _: Any) -> tvm.IRModule:
-        updated = tvm.IRModule(module.functions, attrs=module.attrs)
-        for var, function in module.functions.items():
-            if isinstance(function, tirx.PrimFunc):
-                updated.update_func(var, tvm_ffi.structural_map(function, (tirx.Select, _kept)))
-        return updated
-
-
 def keep_selects() -> Any:
     """The pass that puts the op in the place of each `Select` of which TVM would make a branch; `llvm` only.
 
     What it makes calls functions that intrinsics.link() links.
     """
-    return _KeepSelects()
+    return kernel_pass("KeepSelects", lambda kernel: tvm_ffi.structural_map(kernel, (tirx.Select, _kept)))
 
 
 def _kept(select: Any) -> Expr:

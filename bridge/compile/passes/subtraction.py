@@ -10,24 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 
-
-@tvm.transform.module_pass(opt_level=0, name="KeepSubtractions")
-class _KeepSubtractions:
-    def transform_module(self, module: tvm.IRModule, _: Any) -> tvm.IRModule:
-        updated = tvm.IRModule(module.functions, attrs=module.attrs)
-        for var, function in module.functions.items():
-            if isinstance(function, tirx.PrimFunc):
-                updated.update_func(var, tvm_ffi.structural_map(function, (tirx.Sub, _kept)))
-        return updated
+from .kernel_pass import kernel_pass
 
 
 def keep_subtractions() -> Any:
     """The pass that writes each difference of floats as a sum; it comes before anything simplifies."""
-    return _KeepSubtractions()
+    return kernel_pass("KeepSubtractions", lambda kernel: tvm_ffi.structural_map(kernel, (tirx.Sub, _kept)))
 
 
 def _kept(difference: Any) -> Any:

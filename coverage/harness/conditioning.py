@@ -203,11 +203,7 @@ Errors = Mapping[str, float]
 
 def errors_of(reference: numbers.StepValues, eager: numbers.StepValues, run: numbers.StepValues) -> dict[str, float]:
     """The error of each tensor of a run, in the units of `numbers.Comparison`."""
-    return {
-        f"{kind} {comparison.name}": comparison.error
-        for kind in _KINDS
-        for comparison in numbers.compare_all(*(_named(values, kind) for values in (reference, eager, run)))
-    }
+    return {f"{kind} {c.name}": c.error for kind, c in numbers.compare_steps(reference, eager, run)}
 
 
 class EagerSpread:
@@ -263,11 +259,11 @@ def conditioning(
     Stops at the variant that answers it.
     """
     found = Conditioning(seed=seed)
-    unanswered: dict[str, numbers.Comparison] = {}
-    for kind in _KINDS:
-        for comparison in numbers.compare_all(*(_named(values, kind) for values in (reference, eager, result))):
-            if not comparison.right and comparison.verdict not in (numbers.Verdict.ZERO, numbers.Verdict.EMPTY):
-                unanswered[f"{kind} {comparison.name}"] = comparison
+    unanswered = {
+        f"{kind} {c.name}": c
+        for kind, c in numbers.compare_steps(reference, eager, result)
+        if not c.right and c.verdict not in (numbers.Verdict.ZERO, numbers.Verdict.EMPTY)
+    }
     found.tensors = len(unanswered)
     found.error = max((c.error for c in unanswered.values()), default=0.0)
     asked = list(unanswered)
@@ -284,16 +280,6 @@ def conditioning(
     found.beyond = [f"{c}; eager's variants reach {furthest[tensor]:.1e}" for tensor, c in unanswered.items()]
     found.covered = bool(found.tensors) and not found.beyond
     return found
-
-
-_KINDS = ("loss", "gradients", "buffers")
-
-
-def _named(values: numbers.StepValues, kind: str) -> Mapping[str, Tensor | None]:
-    """One of the sets of tensors that a step leaves; the loss as a set of one."""
-    if kind == "loss":
-        return {"loss": values.loss}
-    return values.gradients if kind == "gradients" else values.buffers
 
 
 def is_ill_conditioned(found: Conditioning) -> bool:

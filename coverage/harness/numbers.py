@@ -303,6 +303,14 @@ class StepValues:
     buffers: dict[str, Tensor]
 
 
+def compare_steps(reference: StepValues, eager: StepValues, result: StepValues) -> list[tuple[str, Comparison]]:
+    """(kind, comparison) of the loss, each gradient and each buffer of a step; each kind is a set of its own."""
+    sides = (reference, eager, result)
+    found = [("loss", c) for c in compare_all(*({"loss": side.loss} for side in sides))]
+    found += [("gradients", c) for c in compare_all(*(side.gradients for side in sides))]
+    return found + [("buffers", c) for c in compare_all(*(side.buffers for side in sides))]
+
+
 def step_values(problem: Problem, loss: Tensor) -> StepValues:
     """Reads loss, gradients and buffers after a backward."""
     gradients = {n: None if p.grad is None else p.grad.detach().clone() for n, p in problem.named_parameters().items()}

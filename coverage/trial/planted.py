@@ -297,9 +297,7 @@ def judge(
     reference: numbers.StepValues, eager: numbers.StepValues, result: numbers.StepValues
 ) -> list[numbers.Comparison]:
     """Loss, gradients and buffers; what eager has as zeros tells nothing and is left out."""
-    found = numbers.compare_all({"loss": reference.loss}, {"loss": eager.loss}, {"loss": result.loss})
-    for kind in ("gradients", "buffers"):
-        found += numbers.compare_all(*(getattr(side, kind) for side in (reference, eager, result)))
+    found = (c for _, c in numbers.compare_steps(reference, eager, result))
     return [c for c in found if c.verdict is not numbers.Verdict.EMPTY]
 
 

@@ -7,7 +7,7 @@ import platform
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from relaxgrad.bridge.compile.target import cpu_cores, cpuinfo, cpuinfo_flags
+from relaxgrad.bridge.devices.cpu.host import cores, cpuinfo, cpuinfo_flags
 
 # Of /proc/cpuinfo: what decides which kernels a library or a compiler picks.
 _VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "amx_tile", "amx_bf16", "amx_int8")
@@ -37,7 +37,7 @@ def this_machine() -> Machine:
     flags = cpuinfo_flags() or frozenset()
     return Machine(
         cpu=cpuinfo().get("model name") or platform.processor() or platform.machine(),
-        cores=cpu_cores(),
+        cores=cores(),
         features=tuple(sorted(f for f in flags if f in _VECTOR_FLAGS or f.startswith("avx512"))),
         memory=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         kernel=platform.release(),

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-#: Seconds without any CPU time after which a fork counts as stuck.
+#: Seconds without any processor time after which a fork counts as stuck.
 STUCK = 30.0
 
 _POLL = 0.5  # seconds between two looks at a fork that says nothing
@@ -89,11 +89,11 @@ class Fork:
                     return text, ""
                 text += part
             elif timeout is None:
-                seconds = _cpu_seconds(self.pid)
+                seconds = _busy_seconds(self.pid)
                 if seconds != used:
                     used, moved = seconds, now
                 elif now - moved > STUCK:
-                    return text, f"stuck: no CPU time in {STUCK:.0f} s"
+                    return text, f"stuck: no processor time in {STUCK:.0f} s"
 
 
 def in_fork(function: Callable[[], dict[str, Any]], timeout: float) -> tuple[dict[str, Any] | None, str]:
@@ -132,9 +132,16 @@ def _outcome(text: bytes, why: str, status: int) -> tuple[dict[str, Any] | None,
     return None, f"killed by {signal.Signals(-code).name}" if code < 0 else "no result"
 
 
-def _cpu_seconds(pid: int) -> float:
-    """CPU time of a process and of those that it waited for; 0 of one that has ended."""
+def _busy_seconds(pid: int) -> float:
+    """Processor time of a process and of those that it waited for; 0 of one that has ended."""
     with contextlib.suppress(psutil.Error):
         times = psutil.Process(pid).cpu_times()
         return sum((times.user, times.system, times.children_user, times.children_system))
     return 0.0
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

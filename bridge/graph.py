@@ -19,7 +19,6 @@ from .kinds import Reason, ReasonKind
 from .options import DEFAULTS, BackendOptions
 from .records import is_symbolic, of_every_op, publish, record_in_aten, record_of
 from .schemas import CapturedGraph, GraphKind
-from .threads import configure_threads
 
 if TYPE_CHECKING:
     from .compile.cache.key import Key
@@ -72,7 +71,7 @@ def _on_tvm(captured: CapturedGraph, options: BackendOptions) -> Runnable:
     from .compile import worker
     from .compile.cache import entries as cache
 
-    configure_threads()
+    captured.device.configure()
     start = time.perf_counter()
     key, compiled = _kept(captured, options)
     if key is not None and compiled is not None:
@@ -106,7 +105,7 @@ def _here(captured: CapturedGraph, options: BackendOptions, key: Key | None, sta
     if key is not None and cache.keep(key, built.executable, compiled, _loaded):
         found = cache.find(key)
     if found is None:
-        compiled.library = cache_link.load(built.executable) or built.executable.jit()
+        compiled.library = cache_link.load(built.executable, captured.device) or built.executable.jit()
         found = compiled if key is None else cache.remember(key, compiled)
     built.seconds["compile"] = time.perf_counter() - start - built.seconds["translate"]
     return _executable(captured, options, found, compiled.nodes, built.seconds, start)
@@ -223,10 +222,8 @@ def is_kept(captured: CapturedGraph, options: BackendOptions) -> bool:
 
 def _part_of_key(captured: CapturedGraph, options: BackendOptions) -> tuple[Any, ...]:
     """The options on which the code of a graph depends, and what was measured of its products."""
-    from .compile.gemm_autotuning import rows_to_generate
-
-    rows = rows_to_generate(captured.module, keeps=options.cache == "on")
-    return options.fallback, options.target, options.on_compile_error, sorted(rows)
+    tuned = captured.device.tuned(captured.module, keeps=options.cache == "on")
+    return options.fallback, options.target, options.on_compile_error, sorted(tuned)
 
 
 @dataclass
@@ -245,29 +242,29 @@ def _build(captured: CapturedGraph, options: BackendOptions) -> _Built:
 
     What has `added_guards` or is not `cacheable` is not kept: see Note [What is kept] in compile/cache/entries.py.
     """
-    from .compile.gemm_autotuning import rows_to_generate
     from .compile.pipeline import compile_module
-    from .compile.target import resolve_target
+    from .devices.targets import resolve_target
     from .importer.state import Options
     from .importer.translate import translate
     from .runtime.compiled import Compiled
 
-    target = resolve_target(options.target)
+    device = captured.device
+    target = resolve_target(options.target, device)
     guards = torch_api.guards_of(captured.module)
     start = time.perf_counter()
-    rows = rows_to_generate(captured.module, keeps=options.cache == "on")
-    how = Options(fallback=options.fallback, on_compile_error=options.on_compile_error, generated_rows=rows)
+    tuned = device.tuned(captured.module, keeps=options.cache == "on")
+    how = Options(fallback=options.fallback, on_compile_error=options.on_compile_error, tuned=tuned)
     translation = translate(captured, how)
     translated = time.perf_counter()
     added_guards, cacheable = torch_api.guards_of(captured.module) != guards, True
     try:
-        code = compile_module(translation.module, target)
+        code = compile_module(translation.module, device, target)
     except Exception:
         if options.on_compile_error == "raise":
             raise
         cacheable = False
         translation, code = _without_failing_nodes(captured, translation, target, how)
-    compiled = Compiled(None, translation.plan.in_place(code.written), translation.nodes, code.kernels)
+    compiled = Compiled(device, None, translation.plan.in_place(code.written), translation.nodes, code.kernels)
     seconds = {"translate": translated - start, "compile": time.perf_counter() - translated}
     return _Built(code.executable, compiled, seconds, added_guards, cacheable)
 
@@ -281,11 +278,11 @@ def _without_failing_nodes(
     from .compile.pipeline import compile_module
     from .importer.translate import translate
 
-    if nodes := failing_nodes(failed, lambda module: compile_module(module, target)):
+    if nodes := failing_nodes(failed, lambda module: compile_module(module, captured.device, target)):
         failed = translate(captured, replace(how, not_native=nodes))
         with contextlib.suppress(Exception):  # fusion may fail as well
-            return failed, compile_module(failed.module, target)
-    return failed, compile_module(unfused(failed.module), target)
+            return failed, compile_module(failed.module, captured.device, target)
+    return failed, compile_module(unfused(failed.module), captured.device, target)
 
 
 def _in_aten(captured: CapturedGraph, reason: Reason, options: BackendOptions) -> Runnable:

@@ -83,8 +83,8 @@ def _listings(
         yield "fusion", "\n".join(f"  {kernel}: {', '.join(nodes)}" for kernel, nodes in found.groups.items())
     for kernel in found.kernels:
         yield f"kernels, {kernel.name} ({kernel.kind}), TIR", kernel.tir
-        if kernel.llvm:
-            yield f"kernels, {kernel.name}, LLVM IR", kernel.llvm
+        if kernel.code:
+            yield f"kernels, {kernel.name}, {captured.device.listing_name}", kernel.code
 
 
 def _summary(record: GraphRecord) -> str:

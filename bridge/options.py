@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .devices.targets import AUTO
 from .errors import UserError
 
 #: The options and the values that each takes; the first is the default.
 OPTIONS = {
     "fallback": ("aten", "error"),
-    "target": ("llvm",),
+    "target": (AUTO,),
     "on_compile_error": ("aten", "raise"),
     "cache": ("on", "off"),
     "compile_in": ("child", "here"),
@@ -23,7 +24,7 @@ class BackendOptions:
     """What `torch.compile(model, backend="relaxgrad", options={...})` takes."""
 
     fallback: str = "aten"
-    target: str = "llvm"
+    target: str = AUTO
     on_compile_error: str = "aten"
     cache: str = "on"
     compile_in: str = "child"

@@ -90,13 +90,12 @@ def record_in_aten(captured: CapturedGraph, reasons: Sequence[Reason], why: Reas
 
 def planned_nodes(captured: CapturedGraph) -> tuple[NodeRecord, ...]:
     """How each node of a graph would run, with the backend's default options. Translates it; compiles none of it."""
-    from .compile.gemm_autotuning import rows_to_generate
     from .importer.state import CannotTranslate, Options
     from .importer.translate import translate
 
     with torch_api.real_tensors():
         try:
-            options = Options(generated_rows=rows_to_generate(captured.module))
+            options = Options(tuned=captured.device.tuned(captured.module))
             return _node_records(captured.module, translate(captured, options).nodes)
         except CannotTranslate as refusal:
             return _in_aten_records(of_every_op(captured.module, refusal.reason))

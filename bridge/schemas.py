@@ -6,11 +6,13 @@ Executable in runtime/executable.py.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from .devices import Device, device_of
 from .kinds import Kind, Reason, SourceLine
 
 if TYPE_CHECKING:
@@ -83,6 +85,11 @@ class CapturedGraph:
     outputs: tuple[GraphOutput, ...]
     decompose: str = "core_aten"  # name of the decomposition table
     non_core_ops: Counter[str] = field(default_factory=Counter)  # calls of ops outside core ATen, by overload name
+
+    @functools.cached_property
+    def device(self) -> Device:
+        """The device that the graph is compiled for: that of its tensors."""
+        return device_of(self.module)
 
     def ops(self) -> Counter[str]:
         """Calls by overload name (as `aten.mm.default`)."""

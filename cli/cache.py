@@ -50,8 +50,8 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
 @app.command("clear")
 def clear() -> None:
     """Remove every compiled graph, and what was measured of this machine. Running processes keep what they have."""
-    from relaxgrad.bridge.compile import gemm_autotuning
     from relaxgrad.bridge.compile.cache.folder import Folder, location
+    from relaxgrad.bridge.devices.cpu import gemm_autotuning
 
     folder = Folder(location())
     try:

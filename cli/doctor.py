@@ -116,18 +116,18 @@ def _cpu_model() -> str:
 
 def examine_cpu() -> Cpu:
     """The CPU. Where TVM cannot be asked, LLVM's name is `unknown`: the target checks say why."""
-    from relaxgrad.bridge.compile import target
+    from relaxgrad.bridge.devices import targets as target
 
     try:
         host = target.host_cpu()
         return Cpu(_cpu_model(), host.name, host.cores, host.features, host.hidden)
     except Exception:
-        return Cpu(_cpu_model(), "unknown", target.cpu_cores())
+        return Cpu(_cpu_model(), "unknown", target.cores())
 
 
 def examine_target(name: str) -> TargetReport:
     """Compiles a tiny kernel for `name` and asks whether it runs here."""
-    from relaxgrad.bridge.compile import target
+    from relaxgrad.bridge.devices import targets as target
 
     compiled = target.probe_compile(name)
     try:

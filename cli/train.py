@@ -49,7 +49,7 @@ def command(
     names = _names(models or [], all_models)
     if fallback not in ("aten", "error"):
         raise UserError(f"--fallback is aten or error, not {fallback!r}")
-    from relaxgrad.bridge.compile.target import resolve_target
+    from relaxgrad.bridge.devices.targets import resolve_target
     from relaxgrad.coverage.harness.records import check_writable, versions, write_json
 
     if json_file is not None:
@@ -79,7 +79,7 @@ def command(
 
 def _machine() -> str:
     """The CPU that was measured on, as LLVM calls it, and how many of its cores this process may use."""
-    from relaxgrad.bridge.compile.target import host_cpu
+    from relaxgrad.bridge.devices.cpu.host import host_cpu
 
     cpu = host_cpu()
     return f"{cpu.name}, {cpu.cores} core{'s' if cpu.cores != 1 else ''}"

@@ -8,11 +8,10 @@ branches the shorter one counts, so a kernel never computes less.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import ir, s_tir, tirx
-
-from .passes import intrinsics
 
 _ARITHMETIC = (
     tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max, tirx.EQ,
@@ -20,52 +19,61 @@ _ARITHMETIC = (
 )  # fmt: skip
 
 
+Instructions = Callable[[str], int]
+
+
 class _Unknown(Exception):
     """The number of steps of a loop is not known before the kernel runs."""
 
 
-def operations(function: tirx.PrimFunc) -> int | None:
-    """The operations of one call; None where a loop's steps are not known (symbolic sizes, or data)."""
+def operations(function: tirx.PrimFunc, instructions: Instructions) -> int | None:
+    """The operations of one call; None where a loop's steps are not known (symbolic sizes, or data).
+
+    `instructions`: of a call of an op on float32, where the device lowers it by code of its own; 0 elsewhere.
+    """
     try:
-        return _of_statement(function.body)
+        return _Count(instructions).statement(function.body)
     except (_Unknown, RecursionError):  # an expression deeper than Python's stack: a figure must not fail a graph
         return None
 
 
-def _of_statement(node: Any) -> int:
-    if isinstance(node, tirx.SeqStmt):
-        return sum(map(_of_statement, node.seq))
-    if isinstance(node, tirx.For):
-        if not isinstance(node.extent, tirx.IntImm):
+class _Count:
+    def __init__(self, instructions: Instructions):
+        self._instructions = instructions
+
+    def statement(self, node: Any) -> int:
+        if isinstance(node, tirx.SeqStmt):
+            return sum(map(self.statement, node.seq))
+        if isinstance(node, tirx.For):
+            if not isinstance(node.extent, tirx.IntImm):
+                raise _Unknown
+            return int(node.extent) * self.statement(node.body)
+        if isinstance(node, s_tir.SBlockRealize):
+            return self.statement(node.block.body)
+        if isinstance(node, tirx.IfThenElse):
+            return 0 if node.else_case is None else min(map(self.statement, (node.then_case, node.else_case)))
+        if isinstance(node, tirx.While):
             raise _Unknown
-        return int(node.extent) * _of_statement(node.body)
-    if isinstance(node, s_tir.SBlockRealize):
-        return _of_statement(node.block.body)
-    if isinstance(node, tirx.IfThenElse):
-        return 0 if node.else_case is None else min(map(_of_statement, (node.then_case, node.else_case)))
-    if isinstance(node, tirx.While):
-        raise _Unknown
-    if hasattr(node, "body"):  # allocations and attributes
-        return _of_statement(node.body)
-    return _of_value(node.value) if hasattr(node, "value") else 0
+        if hasattr(node, "body"):  # allocations and attributes
+            return self.statement(node.body)
+        return self.value(node.value) if hasattr(node, "value") else 0
 
-
-def _of_value(value: Any) -> int:
-    """The operations of an expression; what stands in an index counts nothing."""
-    if isinstance(value, ir.TensorLoad):
-        return 0
-    if isinstance(value, ir.Call):
-        name = getattr(value.op, "name", "")
-        if name == "prim.if_then_else":  # one of them is computed, and the test is of indices
-            return min(map(_of_value, value.args[1:]))
-        own = intrinsics.instructions(name) or _width(value)
-        return own + sum(_of_value(a) for a in value.args if isinstance(a, ir.Expr))
-    if isinstance(value, tirx.Select):
-        return _width(value) + sum(map(_of_value, (value.condition, value.true_value, value.false_value)))
-    below = sum(_of_value(part) for part in _parts(value))
-    if not isinstance(value, _ARITHMETIC) or _is_fused(value):
-        return below
-    return below + _width(value.a)
+    def value(self, value: Any) -> int:
+        """The operations of an expression; what stands in an index counts nothing."""
+        if isinstance(value, ir.TensorLoad):
+            return 0
+        if isinstance(value, ir.Call):
+            name = getattr(value.op, "name", "")
+            if name == "prim.if_then_else":  # one of them is computed, and the test is of indices
+                return min(map(self.value, value.args[1:]))
+            own = self._instructions(name) or _width(value)
+            return own + sum(self.value(a) for a in value.args if isinstance(a, ir.Expr))
+        if isinstance(value, tirx.Select):
+            return _width(value) + sum(map(self.value, (value.condition, value.true_value, value.false_value)))
+        below = sum(self.value(part) for part in _parts(value))
+        if not isinstance(value, _ARITHMETIC) or _is_fused(value):
+            return below
+        return below + _width(value.a)
 
 
 def _parts(value: Any) -> list[Any]:

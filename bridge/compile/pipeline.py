@@ -11,19 +11,19 @@ from tvm import relax, tirx
 from tvm.relax import transform as rx
 
 from ..attributes import LIBRARY_CALL, OVERWRITES, WRITTEN
+from ..devices import Device
 from ..kinds import Kernel, Kind
 from ..runtime.virtual_machine import RELEASE
 from .flop_count import operations
-from .passes import intrinsics, lowering
+from .passes import lowering
 from .passes.horizontal_fusion import fuse_horizontally
 from .passes.in_place import write_in_place
 from .passes.kernel_pass import kernel_pass
-from .passes.selects import keep_selects
 from .passes.subtraction import keep_subtractions
 from .schedule import is_element_wise, schedule_kernels
 
 
-def passes(target: tvm.target.Target) -> list[Any]:
+def passes(device: Device, target: tvm.target.Target) -> list[Any]:
     """What runs, in order. Each entry maps a module to a module."""
     return [
         # Only what the outputs read is computed.
@@ -38,10 +38,10 @@ def passes(target: tvm.target.Target) -> list[Any]:
         keep_subtractions(),
         rx.DeadCodeElimination(["main"]),
         add_release(),
-        schedule_kernels(target),
+        schedule_kernels(device.rules(), target),
         write_in_place(),
         assume_element_alignment(),
-        *([keep_selects(), intrinsics.link()] if target.kind.name == "llvm" else []),
+        *device.passes(),
         # A reshape of a whole tensor shares its memory.
         rx.RewriteDataflowReshape(),
         # Destination passing, memory planned ahead, shapes computed once.
@@ -60,13 +60,14 @@ def passes(target: tvm.target.Target) -> list[Any]:
 
 def run_passes(
     module: tvm.IRModule,
+    device: Device,
     target: tvm.target.Target,
     observe: Callable[[str, tvm.IRModule], None] | None = None,
     last: str = "",
 ) -> tvm.IRModule:
-    """The module after the passes, or after the first one called `last`; to be called under `intrinsics.in_use()` and
+    """The module after the passes, or after the first one called `last`; to be called under `device.lowering()` and
     `target`. `observe` gets the name of each pass and the module after it. Raises what TVM raises."""
-    for step in passes(target):
+    for step in passes(device, target):
         module = step(module)
         name = str(step.info.name)
         if observe is not None:
@@ -84,12 +85,12 @@ class Code(NamedTuple):
     written: dict[int, int]  # results that are none any more -> the argument that has the value: see in_place.py
 
 
-def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> Code:
-    """Compiles `main` for `target`. Raises what TVM raises."""
-    with intrinsics.in_use(), target:
-        module = run_passes(module, target)
+def compile_module(module: tvm.IRModule, device: Device, target: tvm.target.Target) -> Code:
+    """Compiles `main` for `target`, one of `device`. Raises what TVM raises."""
+    with device.lowering(), target:
+        module = run_passes(module, device, target)
         kernels = {
-            str(var.name_hint): _kernel(function)
+            str(var.name_hint): _kernel(function, device)
             for var, function in module.functions.items()
             if isinstance(function, tirx.PrimFunc)
         }
@@ -98,11 +99,15 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> Code:
     return Code(executable, kernels, written)
 
 
-def _kernel(function: tirx.PrimFunc) -> Kernel:
+def _kernel(function: tirx.PrimFunc, device: Device) -> Kernel:
     attrs = function.attrs or {}
     if LIBRARY_CALL in attrs:
         return Kernel(Kind.LIBRARY)
-    return Kernel(Kind.NATIVE, operations(function), tuple(int(number) for number in attrs.get(OVERWRITES, ())))
+    return Kernel(
+        Kind.NATIVE,
+        operations(function, device.instructions),
+        tuple(int(number) for number in attrs.get(OVERWRITES, ())),
+    )
 
 
 @tvm.transform.module_pass(opt_level=0, name="AddRelease")

@@ -28,14 +28,15 @@ from typing import Any
 
 import torch
 
+from ..devices import Device
+from ..devices.targets import AUTO, resolve_target
 from ..errors import CompilerDied
-from ..forked import STUCK, Fork
+from ..forked import STUCK, Fork, cores
 from ..runtime.compiled import Compiled
 from ..schemas import CapturedGraph
 from .cache import entries as cache
 from .cache.folder import Folder
 from .cache.key import Key
-from .target import cpu_cores, resolve_target
 
 #: Nodes from which on a graph is worth a fork, which takes as long as translating and compiling 10 to 20 nodes.
 LEAST_NODES = 64
@@ -54,13 +55,15 @@ def worth(captured: CapturedGraph) -> bool:
     return sum(node.op == "call_function" for node in captured.module.graph.nodes) >= LEAST_NODES
 
 
-def load_compiler(target: str = "llvm") -> None:
+def load_compiler(device: Device, target: str = AUTO) -> None:
     """Loads what a fork needs to compile: once, and not in every fork."""
     from ..importer import translate  # noqa: F401
-    from . import openmp, pipeline  # noqa: F401
+    from . import pipeline  # noqa: F401
 
-    resolve_target(target)
-    openmp.object_file()
+    resolve_target(target, device)
+    device.load_implementations()
+    device.objects()
+    device.passes()
 
 
 class Job:
@@ -72,9 +75,9 @@ class Job:
     """
 
     def __init__(self, key: Key, target: str, build: Callable[[Folder], dict[str, Any]]):
-        while len(working := _working()) >= cpu_cores():
+        while len(working := _working()) >= cores():
             working[0].result()
-        load_compiler(target)
+        load_compiler(key.device, target)
         self._key = key
         self._folder = Path(tempfile.mkdtemp(prefix="relaxgrad-"))
         self._remove = weakref.finalize(self, _remove, self._folder, os.getpid())
@@ -104,7 +107,7 @@ class Job:
                 return None
             if "refused" in found:
                 return None
-            compiled = cache.find(self._key) if found["kept"] else cache.load(self._key.name, Folder(self._folder))
+            compiled = cache.find(self._key) if found["kept"] else cache.load(self._key, Folder(self._folder))
             return None if compiled is None else (compiled, found["seconds"])
         finally:
             self._remove()

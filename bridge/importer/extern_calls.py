@@ -14,7 +14,6 @@ from .. import pytree, rng, torch_api
 from ..kinds import Kind, ReasonKind
 from ..plan import EXTERN_FUNCTION, ExternCall, ExternResult, Strided, TensorArg
 from .compute.layout import permute
-from .compute.mersenne import STATE
 from .types import DTYPES, dense_order, inverse, is_typed
 from .values import OpaqueValue, Storage, StridedView, SymbolicNumber, TensorValue, Value
 
@@ -38,12 +37,12 @@ class ExternCalls:
         self.last_effectful: relax.Var | None = None
         self._drawn: TensorValue | None = None
 
-    def generator_state(self) -> TensorValue:
-        """The state of the default generator at this place of the graph (see bridge/rng.py)."""
+    def generator_state(self, words: int) -> TensorValue:
+        """The state of the default generator at this place of the graph, so many int64 words (see bridge/rng.py)."""
         if self._drawn is not None:
             return self._drawn
-        words = torch.empty(STATE, dtype=torch.int64)
-        state: TensorValue = self.call(rng.get_state, (), {}, words, Kind.LIBRARY, non_aliasing=True, effectful=True)
+        fake = torch.empty(words, dtype=torch.int64)
+        state: TensorValue = self.call(rng.get_state, (), {}, fake, Kind.LIBRARY, non_aliasing=True, effectful=True)
         return state
 
     def drew_until(self, state: TensorValue) -> None:
@@ -153,7 +152,7 @@ class ExternCalls:
     def _result(self, fake: Any) -> ExternResult | None:
         if torch_api.is_symint(fake) or isinstance(fake, int | float | bool) or fake is None:
             return None
-        if not isinstance(fake, torch.Tensor) or not is_typed(fake):
+        if not isinstance(fake, torch.Tensor) or not is_typed(fake, self._ctx.device):
             return ExternResult(opaque=True)
         return ExternResult(dense_order(fake), dtype=fake.dtype, size=tuple(map(self._ctx.number, fake.shape)))
 

@@ -67,7 +67,7 @@ class Inputs:
         return OpaqueValue(var, index)
 
     def _tensor(self, index: int, name: str, fake: torch.Tensor) -> Value:
-        if not is_typed(fake):
+        if not is_typed(fake, self._ctx.device):
             return self._opaque(index, name)
         order = dense_order(fake)
         shape = self._ctx.whole_graph_dims(fake.shape)
@@ -103,7 +103,7 @@ class Inputs:
         unbound = users[0]
         if unbound.args[1:] not in ((), (0,)) or any(user.op == "output" for u in unbound.users for user in u.users):
             return
-        if not isinstance(fake, torch.Tensor) or not is_typed(fake) or torch_api.has_symbols(fake):
+        if not isinstance(fake, torch.Tensor) or not is_typed(fake, self._ctx.device) or torch_api.has_symbols(fake):
             return
         if not fake.is_contiguous():
             return

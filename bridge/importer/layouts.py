@@ -23,7 +23,7 @@ from .. import torch_api
 from ..kinds import ReasonKind
 from .compute import layout
 from .context import ConversionContext
-from .registry import Converter, Refusal
+from .registry import Refusal
 from .types import DTYPES, dense_order, is_empty
 from .values import Storage, StridedView, TensorValue, Value
 from .views import VIEW_OPS
@@ -71,9 +71,8 @@ def _laid_out(ctx: ConversionContext, node: torch.fx.Node, var: relax.Var, order
     return ctx.emit(layout.permute, [var], order, name=f"{node.name}_laid_out")
 
 
-def view(ctx: ConversionContext, node: torch.fx.Node, converter: Converter, args: list[Any]) -> Value:
-    """See Note [Storages and strided views]."""
-    assert converter.function is not None
+def view(ctx: ConversionContext, node: torch.fx.Node, convert: Callable[..., Value], args: list[Any]) -> Value:
+    """The result of a view op, which `convert` computes: see Note [Storages and strided views]."""
     source = args[0]
     fakes = ctx.fake if isinstance(ctx.fake, list | tuple) else [ctx.fake]
     base = node.args[0].meta["val"]  # type: ignore[union-attr]  # the first argument of a view op is a tensor node
@@ -86,19 +85,19 @@ def view(ctx: ConversionContext, node: torch.fx.Node, converter: Converter, args
     if strided is not None and node.target is aten.as_strided.default and _leaves(fakes[0], strided.storage):
         raise ctx.cannot("as_strided reads what lies outside of its tensor", node, ReasonKind.ARGUMENTS)
     if strided is None or not shares:
-        return checked(ctx, node, converter.function(ctx, *args), set(range(len(fakes))))
+        return checked(ctx, node, convert(ctx, *args), set(range(len(fakes))))
     made: list[Any] = []
 
-    def convert() -> list[Any]:
+    def results_of() -> list[Any]:
         if not made:
             previous, ctx.node = ctx.node, node
-            result = checked(ctx, node, converter.function(ctx, *args), set(range(len(fakes))))  # type: ignore[misc]  # not None
+            result = checked(ctx, node, convert(ctx, *args), set(range(len(fakes))))
             made.extend(result if isinstance(result, tuple) else (result,))
             ctx.node = previous
         return made
 
     def lazy(number: int) -> Callable[[], relax.Var]:
-        return lambda: convert()[number].var
+        return lambda: results_of()[number].var
 
     values = tuple(
         ctx.empty(f)

@@ -14,7 +14,7 @@ from tvm import relax, tirx
 
 from .. import torch_api
 from ..capture.source import source_of
-from ..kinds import Kind, Reason, ReasonKind
+from ..kinds import Reason, ReasonKind
 from ..plan import ScalarRef
 from ..schemas import CapturedGraph, GraphKind, OutputRole
 from .compute import layout
@@ -41,9 +41,7 @@ class Options:
     fallback: str = "aten"  # "error": raise UnsupportedOps with every reason
     on_compile_error: str = "aten"  # "raise": a fault in a converter is raised and not made a reason
     not_native: Mapping[str, str] = field(default_factory=dict)  # nodes that TVM failed to compile, each with why
-    generated_rows: frozenset[int] = (
-        frozenset()
-    )  # products of so many rows are generated: see compile/gemm_autotuning.py
+    tuned: frozenset[int] = frozenset()  # what the device measured: Device.tuned
 
 
 class TranslationState:
@@ -54,11 +52,11 @@ class TranslationState:
         self.module = unwrapped(captured.module)
         self.graph = self.module.graph
         self.options = options
+        self.device = captured.device
         self.symbols = Symbols()
         self.builder = relax.BlockBuilder()
         self.env: dict[torch.fx.Node, Value] = {}
         self.node: torch.fx.Node  # the node in translation
-        self.ran_as: Kind  # how it runs; a converter that has two ways says which it took
         self.scalars: list[sympy.Expr] = []
         self.float_vars: dict[sympy.Expr, relax.Var] = {}  # symbolic floats, as 0-d parameters: see inputs.py
         self.kernels: dict[str, set[str]] = defaultdict(set)  # name of a kernel -> the nodes that it computes
@@ -172,6 +170,10 @@ class TranslationState:
         """A tensor without elements."""
         shape = self.whole_graph_dims(fake.shape)
         return self.wrap(self.emit(layout.nothing, [], shape, DTYPES[fake.dtype], name="empty"))
+
+    def accumulator(self, dtype: str) -> str:
+        """The dtype in which the device sums values of `dtype`."""
+        return self.device.accumulator(dtype)
 
     def refuse(self, kind: ReasonKind, detail: str = "") -> Refusal:
         return Refusal(kind, detail)

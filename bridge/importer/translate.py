@@ -25,6 +25,7 @@ from tvm import relax
 from .. import pytree, torch_api
 from ..attributes import NEW_VALUES
 from ..capture.source import source_of
+from ..devices import Rewrite
 from ..errors import UnsupportedOps, last_line
 from ..kinds import Kind, Reason, ReasonKind
 from ..plan import CallingPlan, NodeReport, Translation
@@ -32,12 +33,11 @@ from ..schemas import CapturedGraph
 from . import layouts
 from .context import ConversionContext
 from .extern_calls import consumed_outputs, draws_random
-from .gemm_sums import SumOfProducts, convert_sum, sums_of_products
 from .inputs import Inputs
 from .outputs import Outputs
-from .registry import Refusal, registry
+from .registry import Call, Implementation, Refusal, bound_arguments, implementations
 from .state import CannotTranslate, Options
-from .types import DTYPES, is_empty, is_typed
+from .types import is_empty
 from .values import SymbolicNumber, Value
 from .views import VIEW_OPS
 from .wrappers import STATE_FUNCTIONS
@@ -76,14 +76,14 @@ class _Translator:
         params = [self._ctx.symbols.var(s) for s in symbols] + [var for _, var in self._inputs.params]
         with self._ctx.builder.function("main", params):
             with self._ctx.builder.dataflow():
-                sums = sums_of_products(self._ctx.graph, self._ctx.options.not_native)
-                inner = {n for tree in sums.values() for n in tree.inner}
+                rewrites = self._ctx.device.rewrites(self._ctx.graph, self._ctx.options.not_native)
+                inner = {n for rewrite in rewrites.values() for n in rewrite.nodes}
                 for node in self._ctx.graph.nodes:
                     if node.op != "call_function":
                         continue
                     self._ctx.node = node
-                    if node in sums:
-                        self._sum(node, sums[node])
+                    if node in rewrites:
+                        self._rewrite(node, rewrites[node])
                     elif node not in inner:
                         self._call(node)
                 outputs, mutations = self._outputs.plan()
@@ -172,19 +172,18 @@ class _Translator:
                 raise
             self._fall_back(node, Refusal(ReasonKind.COMPILE, f"{type(error).__name__}: {last_line(error)}"))
 
-    def _sum(self, node: torch.fx.Node, tree: SumOfProducts) -> None:
-        """A sum of matrix products as one (gemm_sums.py), or each of its nodes as it would be alone."""
-        nodes = [n for n in self._ctx.graph.nodes if n in tree.inner] + [node]
+    def _rewrite(self, node: torch.fx.Node, rewrite: Rewrite) -> None:
+        """Nodes that are converted together, or each as it would be alone."""
         try:
-            self._ctx.env[node] = layouts.checked(self._ctx, node, convert_sum(self._ctx, tree), {0})
+            self._ctx.env[node] = layouts.checked(self._ctx, node, rewrite.convert(self._ctx), {0})
         except Exception:
             if self._ctx.options.on_compile_error == "raise":
                 raise
-            for self._ctx.node in nodes:
+            for self._ctx.node in rewrite.nodes:
                 self._call(self._ctx.node)
             return
-        for n in nodes:
-            self._report(n, Kind.LIBRARY)
+        for n in rewrite.nodes:
+            self._report(n, rewrite.kind)
 
     def _fall_back(self, node: torch.fx.Node, refusal: Refusal) -> None:
         reason = self._reason(node, refusal)
@@ -208,44 +207,37 @@ class _Translator:
         )
 
     def _convert(self, node: torch.fx.Node) -> None:
-        converter = registry().get(node.target)
-        if converter is None:
-            raise Refusal(ReasonKind.NO_CONVERTER)
-        if node.name in self._ctx.options.not_native and converter.function is not None:
-            raise Refusal(ReasonKind.COMPILE, self._ctx.options.not_native[node.name])
+        """By the first implementation that takes the node. Raises the first Refusal where none does."""
+        call = Call(node, self._ctx.device, self._ctx.options.tuned)
         consumed = consumed_outputs(node)
-        if converter.produces is not None and not consumed <= converter.produces:
-            raise Refusal(ReasonKind.OUTPUT, f"output {sorted(consumed - converter.produces)} is not computed")
-        fakes = [f for f in pytree.tree_leaves(self._ctx.fake) if isinstance(f, torch.Tensor)]
-        if converter.function is None:
-            self._ctx.env[node] = self._ctx.extern.call_node(node, converter.kind, non_aliasing=True)
-            self._report(node, converter.kind)
+        refused: Refusal | None = None
+        for way in implementations(node.target, self._ctx.device):
+            if node.name in self._ctx.options.not_native and way.function is not None:
+                refused = refused or Refusal(ReasonKind.COMPILE, self._ctx.options.not_native[node.name])
+                continue
+            try:
+                if refusal := way.refusal(call, consumed):
+                    raise refusal
+                self._ctx.env[node] = self._value(node, way, consumed)
+            except Refusal as refusal:
+                refused = refused or refusal
+                continue
+            self._report(node, way.kind)
             return
-        inputs = [n.meta.get("val") for n in node.all_input_nodes]
-        for value in [*inputs, *fakes]:
-            if isinstance(value, torch.Tensor) and not is_typed(value):
-                raise Refusal(ReasonKind.OPAQUE, str(value.dtype).removeprefix("torch."))
-            if isinstance(value, torch.Tensor) and not converter.symbolic and torch_api.has_symbols(value):
-                raise Refusal(ReasonKind.SYMBOLIC)
-        if converter.dtypes is not None:
-            for value in inputs:
-                if isinstance(value, torch.Tensor) and DTYPES[value.dtype] not in converter.dtypes:
-                    raise Refusal(ReasonKind.DTYPE, DTYPES[value.dtype])
-        args = self._ctx.bound_arguments(node)
-        self._ctx.ran_as = converter.kind
+        raise refused or Refusal(ReasonKind.NO_CONVERTER)
+
+    def _value(self, node: torch.fx.Node, way: Implementation, consumed: set[int]) -> Value:
+        if way.function is None:
+            return self._ctx.extern.call_node(node, way.kind, non_aliasing=True)
+        args = bound_arguments(node, self._ctx.env.__getitem__)
+        fake = self._ctx.fake
         if node.target in VIEW_OPS:
-            self._ctx.env[node] = layouts.view(self._ctx, node, converter, args)
+            return layouts.view(self._ctx, node, way.function, args)
+        if isinstance(fake, torch.Tensor) and is_empty(self._ctx.whole_graph_dims(fake.shape)):
+            result: Value = self._ctx.empty(fake)
         else:
-            if (
-                len(fakes) == 1
-                and isinstance(self._ctx.fake, torch.Tensor)
-                and is_empty(self._ctx.whole_graph_dims(self._ctx.fake.shape))
-            ):
-                result: Value = self._ctx.empty(self._ctx.fake)
-            else:
-                result = converter.function(self._ctx, *args)
-            self._ctx.env[node] = layouts.checked(self._ctx, node, result, consumed)
-        self._report(node, self._ctx.ran_as)
+            result = way.function(self._ctx, *args)
+        return layouts.checked(self._ctx, node, result, consumed)
 
 
 #: Ops without effect here: Dynamo's guards have checked what they check.

@@ -11,6 +11,7 @@ import tvm
 from tvm import tirx
 
 from .. import torch_api
+from ..devices import Device
 
 #: torch dtypes that TVM tensors can carry here; values of any other dtype stay opaque (ATen only).
 DTYPES: dict[torch.dtype, str] = {
@@ -39,17 +40,6 @@ def is_float(dtype: str) -> bool:
 def opmath(dtype: str) -> str:
     """The dtype in which ATen computes on `dtype` (at::opmath_type): float32 for the halves."""
     return "float32" if dtype in HALVES else dtype
-
-
-def accumulator(dtype: str) -> str:
-    """The dtype in which sums of `dtype` values accumulate.
-
-    ATen accumulates halves in float32 and sums float32 by pairwise blocks; a running float64 sum is at least as
-    accurate as those and needs no second pass.
-    """
-    if dtype in ("float16", "bfloat16", "float32", "float64"):
-        return "float64"
-    return "int64"
 
 
 class UnsupportedSize(Exception):
@@ -145,14 +135,14 @@ def _fold(args: list[Any], op: Any) -> Any:
     return result
 
 
-def is_typed(value: Any) -> bool:
-    """Whether TVM can carry this value as a tensor: strided, of a known dtype, on the CPU."""
+def is_typed(value: Any, device: Device) -> bool:
+    """Whether TVM can carry this value as a tensor: strided, of a known dtype, and one that the device takes."""
     return (
         isinstance(value, torch.Tensor)
         and value.dtype in DTYPES
         and value.layout == torch.strided
         and not value.is_quantized
-        and value.device.type == "cpu"
+        and device.takes(value)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..devices import Device
 from ..kinds import Kernel
 from ..plan import CallingPlan, NodeReport
 
@@ -13,6 +14,7 @@ from ..plan import CallingPlan, NodeReport
 class Compiled:
     """What graphs that are equal share. Filled by backend.py, or by the cache."""
 
+    device: Device
     library: Any  # TVM runtime module, from which a virtual machine is made
     plan: CallingPlan
     nodes: list[NodeReport]

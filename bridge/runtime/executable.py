@@ -24,7 +24,6 @@ from ..plan import CallingPlan, InPlace, OpaqueParam, Param, ScalarParam, Symbol
 from ..schemas import GraphRecord
 from .compiled import Compiled
 from .extern_calls import CallContext, build_call, current, for_vm, memory_order
-from .malloc import configure_malloc
 from .plans import OpaqueObject, Scalars, output_reader
 from .virtual_machine import VirtualMachine
 
@@ -69,14 +68,14 @@ class Executable:
         ]
         self._outputs = [output_reader(output) for output in plan.outputs]
         self._result_numbers = range(plan.result_count)
-        configure_malloc()
+        compiled.device.configure()
         self.live.add(self)
 
     def _machine(self) -> VirtualMachine:
         machine: VirtualMachine | None = getattr(self._threads, "machine", None)
         if machine is None:
             torch.get_num_threads()  # OpenMP counts by thread: has ATen give this one the number that torch is set to
-            machine = self._threads.machine = VirtualMachine(self._compiled.library)
+            machine = self._threads.machine = VirtualMachine(self._compiled.library, self._compiled.device)
         return machine
 
     def instrument(self, hook: Callable[..., int] | None) -> None:

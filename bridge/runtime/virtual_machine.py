@@ -24,10 +24,7 @@ from typing import Any
 
 import tvm_ffi
 
-from .openmp import join_openmp
-
-#: DLPack's number of the CPU, and the VM's of its allocator that keeps freed blocks.
-_CPU, _POOLED = 1, 2
+from ..devices import Device
 
 #: The function of a library that returns an empty tuple: see Note [What the virtual machine holds].
 RELEASE = "release"
@@ -49,25 +46,26 @@ def load_runtime() -> None:
         ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
 
 
-def load_library(path: Path) -> Any:
-    """The compiled library at `path` (a runtime module).
+def load_library(path: Path, device: Device) -> Any:
+    """The compiled library at `path` (a runtime module), for graphs of `device`.
 
     Raises RuntimeError where the system's loader refuses it, AttributeError where it holds no Relax function.
     """
     load_runtime()
+    device.before_load()
     library = tvm_ffi.load_module(str(path), keep_module_alive=False)
     library[_ENTRY]
-    join_openmp(path)
+    device.loaded(path)
     return library
 
 
 class VirtualMachine:
-    """A virtual machine on the CPU for one library. For one thread at a time."""
+    """A virtual machine on one device for one library. For one thread at a time."""
 
-    def __init__(self, library: Any):
+    def __init__(self, library: Any, device: Device):
         load_runtime()
         self._module = library[_ENTRY]()
-        self._module["vm_initialization"](_CPU, 0, _POOLED)
+        self._module["vm_initialization"](*device.vm_device)
         self.main: Callable[..., Any] = self._module["main"]
         self.release: Callable[[], Any] = self._module[RELEASE]
 

@@ -21,7 +21,7 @@ def fused_groups(captured: CapturedGraph) -> list[tuple[str, list[torch.fx.Node]
     nodes = {node.name: node for node in captured.module.graph.nodes}
     order = {node: number for number, node in enumerate(captured.module.graph.nodes)}
     found = []
-    for kernel, names in fusion_of(translate(captured)):
+    for kernel, names in fusion_of(translate(captured), captured.device):
         members = _first_of(sorted((nodes[name] for name in names if name in nodes), key=order.__getitem__))
         if len(members) > 1:
             found.append((kernel, members))

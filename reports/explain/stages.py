@@ -350,8 +350,8 @@ def _kernels(model: _Model) -> Stage:
             title = f"{graph.kind}: {kernel.name} ({kernel.kind})"
             id_, keys = f"kernel-{graph.kind}-{kernel.name}", model.ties_of(graph, nodes.get(kernel.name, ()))
             blocks.append(Listing(f"{title}, TIR", kernel.tir, id_, folded=True, ties=keys))
-            if kernel.llvm:
-                blocks.append(Listing(f"{title}, LLVM IR", kernel.llvm, folded=True))
+            if kernel.code:
+                blocks.append(Listing(f"{title}, LLVM IR", kernel.code, folded=True))
     about = (
         "Each kernel as it was scheduled, and what LLVM made of it. A library kernel calls the BLAS; it has no loops."
     )

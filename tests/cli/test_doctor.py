@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from relaxgrad.bridge import torch_api
-from relaxgrad.bridge.compile import target
+from relaxgrad.bridge.devices import targets as target
 from relaxgrad.cli import doctor
 from relaxgrad.cli.main import main
 

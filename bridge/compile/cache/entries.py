@@ -30,7 +30,6 @@ from typing import Any
 
 import torch.fx
 
-from ... import blas
 from ...capture.source import source_of
 from ...importer.wrappers import unwrapped
 from ...kinds import ReasonKind
@@ -88,7 +87,7 @@ def key_of(captured: CapturedGraph, options: Sequence[Any]) -> Key | None:
 def find(key: Key) -> Compiled | None:
     """The compiled graph of a key, from this process's memory or from disk; None where there is none."""
     with _lock:
-        return _found(key.name)
+        return _found(key)
 
 
 def keep(key: Key, executable: Any, compiled: Compiled, since: float) -> bool:
@@ -117,7 +116,7 @@ def write(key: Key, executable: Any, compiled: Compiled, folder: Folder) -> bool
     """
     compiled.symbols = key.symbols
     text = json.dumps(_text_of(compiled), separators=(",", ":"))
-    return folder.write(key.name, text, lambda path: cache_link.export(executable, path))
+    return folder.write(key.name, text, lambda path: cache_link.export(executable, path, key.device))
 
 
 def remember(key: Key, compiled: Compiled) -> Compiled:
@@ -154,33 +153,33 @@ def _is_sound(compiled: Compiled) -> bool:
     return not any(n.reason is not None and n.reason.kind is ReasonKind.COMPILE for n in compiled.nodes)
 
 
-def _found(name: str) -> Compiled | None:
+def _found(key: Key) -> Compiled | None:
     """See Note [One library, one load]. With the lock held."""
-    compiled = _memory.get(name)
+    compiled = _memory.get(key.name)
     if compiled is None:
-        compiled = load(name, Folder(cache_folder.location()))
+        compiled = load(key, Folder(cache_folder.location()))
         if compiled is not None:
-            _memory[name] = compiled
+            _memory[key.name] = compiled
     return compiled
 
 
-def load(name: str, folder: Folder) -> Compiled | None:
-    """The entry `name` of a folder; None where there is none that is whole and loads."""
+def load(key: Key, folder: Folder) -> Compiled | None:
+    """The entry of a key in a folder; None where there is none that is whole and loads."""
     if not folder.usable():
         return None
     for _ in range(2):  # once more where another process replaced the file under our hands
         try:
-            with folder.reading(name) as text:
+            with folder.reading(key.name) as text:
                 if text is None:
                     return None
                 plan, nodes, kernels, symbols = decode(json.loads(text))
-                blas.symbols()  # makes the BLAS visible to the library
-                return Compiled(load_library(folder.entry(name)), plan, nodes, kernels, symbols)
+                library = load_library(folder.entry(key.name), key.device)
+                return Compiled(key.device, library, plan, nodes, kernels, symbols)
         except OSError:
             continue
         except Exception:  # whole, and yet of no use here: the next compilation replaces it
             with contextlib.suppress(OSError):
-                folder.entry(name).unlink()
+                folder.entry(key.name).unlink()
             return None
     return None
 

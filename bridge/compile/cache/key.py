@@ -5,7 +5,7 @@ The graph: every node in order with its name, op, arguments and `meta["val"]` (o
 strides, offset, and of a view whether it shares its base's memory); what each output of a forward graph means. Symbols
 are numbered in order of appearance, with what is known of their values: another compilation of the same model calls
 them something else. The values of the graph's constants are not in it: they stay with the graph at hand.
-Around the graph: the backend's options, the target and the CPU, the versions, the sources of the bridge, PyTorch's
+Around the graph: the backend's options, the device, its target and the machine, the versions, the sources of the bridge, PyTorch's
 default dtype. What else a converter or a schedule comes to read from its surroundings belongs into `environment`.
 
 Two graphs that differ in any of these have different keys. Node names are in it because reports name nodes; AOTAutograd
@@ -18,7 +18,6 @@ import functools
 import hashlib
 import importlib.metadata
 import os
-import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +28,11 @@ import sympy
 import torch
 import torch.fx
 
-from ... import blas, torch_api
+from ... import torch_api
+from ...devices import Device
 from ...importer.constants import attribute
 from ...importer.views import VIEW_OPS
 from ...schemas import CapturedGraph, GraphKind
-from ..target import cpu_cores, cpuinfo
 from .text import NotPlain, encode
 
 #: Version of entries and keys. Changing what they hold changes the sources of the bridge, and so the key, anyway.
@@ -49,6 +48,7 @@ class Key:
 
     name: str  # hexadecimal
     symbols: tuple[str, ...]
+    device: Device
 
 
 def key_of(captured: CapturedGraph, options: Sequence[Any]) -> Key:
@@ -56,12 +56,12 @@ def key_of(captured: CapturedGraph, options: Sequence[Any]) -> Key:
     text = _GraphText()
     graph = captured.module.graph
     roles = [o.role.value for o in captured.outputs] if captured.kind is GraphKind.FORWARD else []
-    parts = [FORMAT, environment(), encode(list(options)), captured.kind.value, roles]
+    parts = [FORMAT, environment(captured.device), encode(list(options)), captured.kind.value, roles]
     digest = hashlib.sha256(repr(parts).encode())
     for node in graph.nodes:  # node by node: the lists of a whole large graph would keep the garbage collector busy
         digest.update(repr(text.node(captured.module, node)).encode())
     digest.update(repr(text.facts).encode())
-    return Key(digest.hexdigest()[:40], tuple(map(str, text.numbers)))
+    return Key(digest.hexdigest()[:40], tuple(map(str, text.numbers)), captured.device)
 
 
 class _GraphText:
@@ -104,11 +104,12 @@ class _GraphText:
 
     def _own_converter(self, target: Any) -> None:
         """Raises NotPlain where this process converts an op by a function that is not the bridge's."""
-        function = getattr(self._converters.get(target), "function", None)
-        while isinstance(function, functools.partial):
-            function = function.func
-        if function is not None and not str(function.__module__).startswith(f"{_PACKAGE}.importer."):
-            raise NotPlain(f"a converter of {target} that {function.__module__} registered")
+        for way in self._converters.get(target, ()):
+            function = way.function
+            while isinstance(function, functools.partial):
+                function = function.func
+            if function is not None and not str(function.__module__).startswith(f"{_PACKAGE}."):
+                raise NotPlain(f"a converter of {target} that {function.__module__} registered")
 
     def _argument(self, value: Any) -> Any:
         return ["node", value.name] if type(value) is torch.fx.Node else self.value(value)
@@ -173,25 +174,17 @@ class _GraphText:
         return [type(expr).__name__, parts]
 
 
-def environment() -> list[Any]:
+def environment(device: Device) -> list[Any]:
     """What decides the code beside the graph and the options."""
-    return [sources(), *_installation(), cpu_cores(), str(torch.get_default_dtype())]
+    return [sources(), *_installation(), device.name, *device.fingerprint(), str(torch.get_default_dtype())]
 
 
 @functools.cache
 def _installation() -> list[Any]:
-    """Versions, the BLAS and the CPU."""
+    """Versions."""
     packages = ("torch", "apache-tvm", "apache-tvm-ffi")
     versions = [importlib.metadata.version(package) for package in packages]
-    return [versions, str(torch.version.git_version), sorted(blas.symbols()), platform.system(), _cpu()]
-
-
-def _cpu(path: str = "/proc/cpuinfo") -> list[str]:
-    """What the first processor is and can do, as the kernel tells it; the machine's name where it tells nothing."""
-    wanted = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}
-    wanted |= {"Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"}
-    found = [f"{name}:{value}" for name, value in cpuinfo(path).items() if name in wanted]
-    return [platform.machine(), *(found or [platform.node()])]
+    return [versions, str(torch.version.git_version)]
 
 
 @functools.cache

@@ -11,21 +11,20 @@ import tvm
 from tvm import relax, tirx
 
 from ...attributes import LIBRARY_CALL
+from ...devices import Device
+from ...devices.targets import AUTO, resolve_target
 from ...importer.state import Options
 from ...importer.translate import translate
 from ...kinds import Kind
 from ...plan import Translation
 from ...schemas import CapturedGraph
-from ..gemm_autotuning import rows_to_generate
-from ..passes import intrinsics, lowering
+from ..passes import lowering
 from ..passes.in_place import before_in_place
-from ..passes.selects import keep_selects
 from ..pipeline import run_passes
-from ..target import resolve_target
 
 FUSION = "FuseOps"  # the pass that chooses what becomes one kernel
 HORIZONTAL_FUSION = "FuseHorizontally"  # and the one that puts such kernels together
-#: Characters of a kernel's LLVM IR that a page keeps.
+#: Characters of a kernel's generated code that a page keeps.
 LONGEST = 20_000
 
 
@@ -36,7 +35,7 @@ class KernelTrace:
     name: str
     kind: Kind
     tir: str  # TVMScript, scheduled
-    llvm: str  # LLVM IR of its function; empty where LLVM did not compile it alone
+    code: str  # of its function, as `Device.listing` says; empty where it did not compile alone
 
 
 @dataclass(frozen=True)
@@ -52,19 +51,19 @@ class Trace:
 
 def traced(
     captured: CapturedGraph,
-    target: str = "llvm",
+    target: str = AUTO,
     options: Options | None = None,
     code: bool = True,
     longest: int = LONGEST,
 ) -> Trace:
     """Runs the passes of the pipeline on a graph, and compiles each kernel unless `code` is False: then there are none.
 
-    `longest`: characters of a kernel's LLVM IR that are kept. Raises what translation and TVM raise.
+    `longest`: characters of a kernel's generated code that are kept. Raises what translation and TVM raise.
     """
     start = time.perf_counter()
-    resolved = resolve_target(target)
-    rows = rows_to_generate(captured.module)
-    translation = translate(captured, replace(options or Options(), generated_rows=rows))
+    device = captured.device
+    resolved = resolve_target(target, device)
+    translation = translate(captured, replace(options or Options(), tuned=device.tuned(captured.module)))
     mains = [("translated", _main(translation.module))]
     groups: dict[str, list[str]] = {}
     kernels: dict[str, tirx.PrimFunc] = {}
@@ -81,18 +80,18 @@ def traced(
             kernels.clear()
             kernels.update({v.name_hint: f for v, f in module.functions.items() if isinstance(f, tirx.PrimFunc)})
 
-    with intrinsics.in_use(), resolved:
-        run_passes(translation.module, resolved, observe)
-        found = [_kernel(*kernel, resolved, longest) for kernel in kernels.items()] if code else []
+    with device.lowering(), resolved:
+        run_passes(translation.module, device, resolved, observe)
+        found = [_kernel(*kernel, device, resolved, longest) for kernel in kernels.items()] if code else []
     there = {kernel: groups[base] for kernel in kernels if (base := before_in_place(kernel)) in groups}
     return Trace(mains, there, found, time.perf_counter() - start, translation)
 
 
-def fusion_of(translation: Translation, target: str = "llvm") -> list[tuple[str, list[str]]]:
+def fusion_of(translation: Translation, device: Device, target: str = AUTO) -> list[tuple[str, list[str]]]:
     """(kernel, its nodes) of every kernel that fusion makes of a translation. Raises what TVM raises."""
-    resolved = resolve_target(target)
-    with intrinsics.in_use(), resolved:
-        return _fused(run_passes(translation.module, resolved, last=FUSION), translation, translation.kernels)
+    resolved = resolve_target(target, device)
+    with device.lowering(), resolved:
+        return _fused(run_passes(translation.module, device, resolved, last=FUSION), translation, translation.kernels)
 
 
 def _fused(
@@ -122,17 +121,18 @@ def _main(module: tvm.IRModule) -> str:
     return str(main.script(show_meta=False))
 
 
-def _kernel(name: str, function: tirx.PrimFunc, target: tvm.target.Target, longest: int) -> KernelTrace:
+def _kernel(name: str, function: tirx.PrimFunc, device: Device, target: tvm.target.Target, longest: int) -> KernelTrace:
     library = LIBRARY_CALL in (function.attrs or {})
     tir = str(function.script())
     try:
         alone = tvm.IRModule({name: function.with_attr("global_symbol", name)})
-        linked = intrinsics.link()(keep_selects()(alone))
-        built = tvm.compile(linked, target=target, tir_pipeline=lowering.NAME)
-        llvm = _of_function(built.mod.inspect_source("ll"), longest)
+        for step in device.passes():
+            alone = step(alone)
+        built = tvm.compile(alone, target=target, tir_pipeline=lowering.NAME)
+        code = _of_function(built.mod.inspect_source(device.listing), longest)
     except Exception:  # a listing less
-        llvm = ""
-    return KernelTrace(name, Kind.LIBRARY if library else Kind.NATIVE, tir, llvm)
+        code = ""
+    return KernelTrace(name, Kind.LIBRARY if library else Kind.NATIVE, tir, code)
 
 
 def _of_function(text: str, longest: int) -> str:

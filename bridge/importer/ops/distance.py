@@ -13,7 +13,6 @@ from ..compute import distance, layout
 from ..compute.pointwise import cast
 from ..context import ConversionContext
 from ..registry import register
-from ..types import accumulator
 from ..values import TensorValue
 from .creation import filled
 from .index import broadcast_shape
@@ -32,7 +31,7 @@ def convert_dist(ctx: ConversionContext, a: TensorValue, b: TensorValue, p: Any)
     if a.dtype != b.dtype or not isinstance(p, int | float) or _no_columns(a, b):
         raise ctx.refuse(ReasonKind.ARGUMENTS, "different dtypes, a symbolic p or no elements")
     extents = broadcast_shape([a.shape, b.shape])
-    wide = accumulator(a.dtype)
+    wide = ctx.accumulator(a.dtype)
 
     def compute(x: te.Tensor, y: te.Tensor) -> te.Tensor:
         def difference(_: Sequence[Any], k: Sequence[Any]) -> Any:
@@ -56,7 +55,7 @@ def convert_cdist(
 ) -> TensorValue:
     """`compute_mode` chooses between this and a matrix product, which loses digits where rows are close."""
     _same_batch(ctx, a, b)
-    return ctx.compute(distance.cdist, [a, b], float(p), accumulator(a.dtype))
+    return ctx.compute(distance.cdist, [a, b], float(p), ctx.accumulator(a.dtype))
 
 
 @register(aten._cdist_backward.default, dtypes=_FLOATS)
@@ -64,14 +63,14 @@ def convert_cdist_backward(
     ctx: ConversionContext, grad: TensorValue, a: TensorValue, b: TensorValue, p: float, distances: TensorValue
 ) -> TensorValue:
     _same_batch(ctx, a, b)
-    return ctx.compute(distance.cdist_backward, [grad, a, b, distances], float(p), accumulator(a.dtype))
+    return ctx.compute(distance.cdist_backward, [grad, a, b, distances], float(p), ctx.accumulator(a.dtype))
 
 
 @register(aten._pdist_forward.default, dtypes=_FLOATS)
 def convert_pdist(ctx: ConversionContext, x: TensorValue, p: float) -> TensorValue:
     if _no_columns(x):
         return filled(ctx, 0)
-    return ctx.compute(distance.pdist, [x], ctx.dims(ctx.fake.shape)[0], float(p), accumulator(x.dtype))
+    return ctx.compute(distance.pdist, [x], ctx.dims(ctx.fake.shape)[0], float(p), ctx.accumulator(x.dtype))
 
 
 @register(aten._pdist_backward.default, dtypes=_FLOATS)
@@ -80,4 +79,4 @@ def convert_pdist_backward(
 ) -> TensorValue:
     if _no_columns(grad):
         return filled(ctx, 0)
-    return ctx.compute(distance.pdist_backward, [grad, x, distances], float(p), accumulator(x.dtype))
+    return ctx.compute(distance.pdist_backward, [grad, x, distances], float(p), ctx.accumulator(x.dtype))

@@ -11,7 +11,7 @@ from ...kinds import ReasonKind
 from ..compute import grid as gr
 from ..context import ConversionContext
 from ..registry import register
-from ..types import accumulator, opmath
+from ..types import opmath
 from ..values import TensorValue
 
 aten = torch.ops.aten
@@ -58,7 +58,7 @@ def convert_grid_sampler_backward(
     output_mask: Sequence[bool],
 ) -> tuple[TensorValue | None, ...]:
     taps, how = _taps(ctx, x, grid, interpolation, padding, align_corners)
-    wide = accumulator(x.dtype)
+    wide = ctx.accumulator(x.dtype)
 
     def for_input(g: te.Tensor, *rest: te.Tensor) -> te.Tensor:
         return gr.sample_input_gradient(g, _grouped(rest), x.shape, how)

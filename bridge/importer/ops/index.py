@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from tvm import te, tirx
 
-from ...kinds import Kind, ReasonKind
+from ...kinds import ReasonKind
 from ..compute import checks, distance, embedding_bag, layout
 from ..compute import index as ix
 from ..compute import pointwise as pw
 from ..compute import reduce as rd
 from ..context import ConversionContext
-from ..registry import register
+from ..registry import Call, register, register_library
 from ..types import is_empty, opmath
 from ..values import SymbolicNumber, TensorValue
 from .view import wrap_dim
@@ -95,7 +95,19 @@ def convert_embedding_backward(
     return summed if dtype == grad.dtype else ctx.compute(rd.cast_all, [summed], grad.dtype)
 
 
-@register(aten._embedding_bag_backward.default, kind=Kind.LIBRARY)
+def _is_sum_of_rows(call: Call) -> bool:
+    """Whether a bag's gradient is one of sums or means; the rest is ATen's: maxima, frequencies, sparse gradients,
+    tables without rows."""
+    grad, indices, offsets, _, _, _, _, scale_grad_by_freq, mode, sparse, _, padding_idx = call.args
+    empty = any(0 in t.shape for t in (grad, indices, offsets))
+    plain = grad.dim() == 2 and grad.dtype in (torch.float32, torch.float64) and isinstance(padding_idx, int)
+    return mode in (_SUM, _MEAN) and not sparse and not scale_grad_by_freq and not empty and plain
+
+
+register_library(aten._embedding_bag_backward.default, priority=-1)
+
+
+@register(aten._embedding_bag_backward.default, when=_is_sum_of_rows)
 def convert_embedding_bag_backward(
     ctx: ConversionContext,
     grad: TensorValue,
@@ -111,12 +123,6 @@ def convert_embedding_bag_backward(
     weights: TensorValue | None,
     padding_idx: int,
 ) -> Any:
-    """Sums and means; the rest is ATen's: maxima, frequencies, sparse gradients, tables without rows."""
-    empty = any(is_empty(t.shape) for t in (grad, indices, offsets))
-    plain = grad.ndim == 2 and grad.dtype in ("float32", "float64") and isinstance(padding_idx, int)
-    if mode not in (_SUM, _MEAN) or sparse or scale_grad_by_freq or empty or not plain:
-        return ctx.extern.call_node(ctx.node, Kind.LIBRARY, non_aliasing=True)
-    ctx.ran_as = Kind.NATIVE
     rows = ctx.dim(num_weights)
     given = [grad, checked_index(ctx, indices, rows), offsets]
     divisors = [sizes] if mode == _MEAN else []

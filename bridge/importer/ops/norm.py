@@ -12,7 +12,7 @@ from ...kinds import ReasonKind
 from ..compute import norm
 from ..context import ConversionContext
 from ..registry import register
-from ..types import DTYPES, accumulator, opmath
+from ..types import DTYPES, opmath
 from ..values import TensorValue
 
 aten = torch.ops.aten
@@ -65,7 +65,7 @@ def convert_group_norm(
         raise ctx.refuse(ReasonKind.ARGUMENTS, "a symbolic number of channels, or no elements")
     parameters = [weight, bias]
     given = weight is not None, bias is not None
-    dtypes = opmath(x.dtype), accumulator(x.dtype), x.dtype, DTYPES[ctx.fake[1].dtype]
+    dtypes = opmath(x.dtype), ctx.accumulator(x.dtype), x.dtype, DTYPES[ctx.fake[1].dtype]
 
     def compute(t: te.Tensor, *rest: te.Tensor) -> list[te.Tensor]:
         w, b = _optional(rest, given)

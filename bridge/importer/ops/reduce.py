@@ -15,7 +15,7 @@ from ..compute import reduce as rd
 from ..compute.pointwise import cast
 from ..context import ConversionContext
 from ..registry import register
-from ..types import DTYPES, accumulator, opmath
+from ..types import DTYPES, opmath
 from ..values import TensorValue
 from .creation import filled
 from .pointwise import out_dtype
@@ -35,7 +35,7 @@ def _sum(ctx: ConversionContext, x: TensorValue, dims: Sequence[int] | None, kee
     dtype = out_dtype(ctx)
     if x.dtype == dtype and all(layout.is_one(x.shape[d]) for d in axes):  # of one element: no loop, and fused as such
         return ctx.compute(rd.sum_of_one, [x], ctx.dims(ctx.fake.shape))
-    return ctx.compute(rd.sum_as, [x], axes, keepdim, accumulator(dtype), dtype)
+    return ctx.compute(rd.sum_as, [x], axes, keepdim, ctx.accumulator(dtype), dtype)
 
 
 @register(aten.sum.default)
@@ -55,7 +55,7 @@ def _mean(ctx: ConversionContext, x: TensorValue, dims: Sequence[int] | None, ke
     if reduces_nothing(x, axes):
         return filled(ctx, math.nan)
     dtype = out_dtype(ctx)
-    return ctx.compute(rd.mean, [x], axes, keepdim, accumulator(dtype), dtype)
+    return ctx.compute(rd.mean, [x], axes, keepdim, ctx.accumulator(dtype), dtype)
 
 
 @register(aten.mean.default)
@@ -74,7 +74,7 @@ def _product(ctx: ConversionContext, x: TensorValue, axes: Sequence[int], keepdi
     if reduces_nothing(x, axes):
         return filled(ctx, 1)
     dtype = out_dtype(ctx)
-    return ctx.compute(rd.product, [x], axes, keepdim, accumulator(dtype), dtype)
+    return ctx.compute(rd.product, [x], axes, keepdim, ctx.accumulator(dtype), dtype)
 
 
 @register(aten.prod.default)
@@ -196,7 +196,7 @@ def _variance(
     first = ctx.fake[0] if isinstance(ctx.fake, tuple | list) else ctx.fake
     correction = 1 if correction is None else correction
     return ctx.compute_many(
-        rd.variance, [x], axes, keepdim, float(correction), accumulator(x.dtype), DTYPES[first.dtype]
+        rd.variance, [x], axes, keepdim, float(correction), ctx.accumulator(x.dtype), DTYPES[first.dtype]
     )
 
 
@@ -236,7 +236,7 @@ def convert_log_softmax(ctx: ConversionContext, x: TensorValue, dim: int, half_t
 
 
 def _softmax_arguments(ctx: ConversionContext, x: TensorValue, dim: int) -> tuple[int, str, str, str]:
-    return dim + x.ndim if dim < 0 else dim, opmath(x.dtype), accumulator(x.dtype), out_dtype(ctx)
+    return dim + x.ndim if dim < 0 else dim, opmath(x.dtype), ctx.accumulator(x.dtype), out_dtype(ctx)
 
 
 @register(aten.native_layer_norm.default)
@@ -253,7 +253,7 @@ def convert_layer_norm(
         raise ctx.refuse(ReasonKind.ARGUMENTS, "no elements")
     given = [t for t in (weight, bias) if t is not None]
     has_weight, has_bias = weight is not None, bias is not None
-    dtypes = opmath(x.dtype), accumulator(x.dtype), x.dtype, DTYPES[ctx.fake[1].dtype]
+    dtypes = opmath(x.dtype), ctx.accumulator(x.dtype), x.dtype, DTYPES[ctx.fake[1].dtype]
 
     def compute(t: te.Tensor, *parameters: te.Tensor) -> list[te.Tensor]:
         rest = list(parameters)

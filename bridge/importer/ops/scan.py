@@ -14,7 +14,7 @@ from ..compute import reduce as rd
 from ..compute.scan import log_add_exp, scan, scan_extreme
 from ..context import ConversionContext
 from ..registry import register
-from ..types import accumulator, opmath
+from ..types import opmath
 from ..values import TensorValue
 from .pointwise import out_dtype
 from .view import wrap_dim
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 def _cumulative(ctx: ConversionContext, x: TensorValue, dim: int, combine: Callable[[Any, Any], Any]) -> TensorValue:
     dtype = out_dtype(ctx)
-    wide = accumulator(dtype)
+    wide = ctx.accumulator(dtype)
     if x.ndim == 0:
         return ctx.compute(rd.cast_all, [x], dtype)
     # Elements are cast to the dtype of the result first, as ATen does.

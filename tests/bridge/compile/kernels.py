@@ -9,10 +9,11 @@ import torch
 import tvm
 from tvm import te
 
-from relaxgrad.bridge.compile.passes import intrinsics, lowering
-from relaxgrad.bridge.compile.passes.selects import keep_selects
+from relaxgrad.bridge.compile.passes import lowering
 from relaxgrad.bridge.compile.schedule import cpu
 from relaxgrad.bridge.compile.target import resolve_target
+from relaxgrad.bridge.devices.cpu.passes import intrinsics
+from relaxgrad.bridge.devices.cpu.passes.selects import keep_selects
 
 
 def build(function: Callable[..., Any], *inputs: torch.Tensor, schedule: bool = True) -> tuple[list[torch.Tensor], Any]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from relaxgrad.bridge.backend import relaxgrad
-from relaxgrad.bridge.compile.passes import intrinsics
+from relaxgrad.bridge.devices.cpu.passes import intrinsics
 from relaxgrad.bridge.kinds import Kernel, Kind
 from relaxgrad.bridge.runtime.executable import Executable
 

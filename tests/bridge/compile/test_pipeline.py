@@ -6,8 +6,8 @@ import torch
 from tvm import relax, te, tirx
 
 from relaxgrad.bridge.compile import pipeline
-from relaxgrad.bridge.compile.passes import intrinsics
 from relaxgrad.bridge.compile.target import resolve_target
+from relaxgrad.bridge.devices.cpu.passes import intrinsics
 from relaxgrad.bridge.kinds import Kind
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.importer.compute import mersenne
+from relaxgrad.bridge.devices.cpu.compute import mersenne
 from relaxgrad.bridge.importer.ops import random
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.runtime.profile import profile_kernels

@@ -25,9 +25,9 @@ from relaxgrad.bridge.compile.cache import entries as cache
 from relaxgrad.bridge.compile.cache import folder as cache_folder
 from relaxgrad.bridge.compile.cache import key as cache_key
 from relaxgrad.bridge.compile.cache import link as cache_link
+from relaxgrad.bridge.devices.cpu.compute import gemm
 from relaxgrad.bridge.errors import UnsupportedOps, UserError
 from relaxgrad.bridge.importer import registry, translate
-from relaxgrad.bridge.importer.compute import gemm
 from relaxgrad.bridge.kinds import Kind, ReasonKind
 from relaxgrad.bridge.runtime.executable import Executable
 from relaxgrad.bridge.schemas import GraphRecord

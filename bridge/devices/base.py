@@ -1,0 +1,148 @@
+"""What a device decides, asked of it in one place: from the tensors that it takes to the memory that a graph runs in.
+
+A device is a folder of `bridge/devices` whose `__init__.py` has it as `DEVICE`. What `Device` says by itself is the
+plainest device that there could be: loops as they stand, sums in float64, nothing linked, products and convolutions by
+ATen. Importing a device loads no TVM: a graph that comes out of the cache needs none of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import torch
+    import torch.fx
+    from tvm.target import Target
+
+    from ..importer.context import ConversionContext
+    from ..kinds import Kind
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Nodes that are converted together, in the place of the last of them."""
+
+    nodes: Sequence[torch.fx.Node]  # in the graph's order
+    kind: Kind
+    convert: Callable[[ConversionContext], Any]  # the value of the last node; where it raises, each node is converted
+
+
+class Device:
+    """The decisions of one kind of device. Methods that take TVM's values are called once TVM is loaded."""
+
+    name: ClassVar[str]  # torch's: `tensor.device.type`
+    kind: ClassVar[str]  # TVM's: `target.kind.name`
+    is_host: ClassVar[bool] = False  # whether this process reads its memory
+    compiles: ClassVar[bool] = True  # whether graphs of its tensors are compiled; False: it has a target, and no more
+    #: DLPack's number of the device, the number among its kind, and the virtual machine's allocator: 2 keeps blocks.
+    vm_device: ClassVar[tuple[int, int, int]]
+
+    #: The format in which a compiled kernel is listed, as TVM calls it, and for people.
+    listing: ClassVar[str] = "ll"
+    listing_name: ClassVar[str] = "LLVM IR"
+
+    # ---- importer ----
+
+    def takes(self, value: torch.Tensor) -> bool:
+        """Whether a kernel may have this tensor as an argument. Other values go to ATen as they are."""
+        return value.device.type == self.name
+
+    def accumulator(self, dtype: str) -> str:
+        """The dtype in which sums of `dtype` accumulate.
+
+        ATen accumulates halves in float32 and sums float32 by pairwise blocks; a running float64 sum is at least as
+        accurate as those and needs no second pass.
+        """
+        return "float64" if dtype.startswith(("float", "bfloat")) else "int64"
+
+    @functools.cache  # noqa: B019  # one object a process
+    def load_implementations(self) -> None:
+        """Registers what converts ops for this device alone: every module of the device's folder `ops`."""
+        package = f"{type(self).__module__}.ops"
+        if importlib.util.find_spec(package) is not None:
+            for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+                importlib.import_module(f"{package}.{module.name}")
+
+    def rewrites(self, graph: torch.fx.Graph, leave: Mapping[str, str]) -> dict[torch.fx.Node, Rewrite]:
+        """Nodes that this device converts together, by the last of them. `leave`: names of nodes to leave alone."""
+        return {}
+
+    def tuned(self, module: torch.fx.GraphModule, keeps: bool = True) -> frozenset[int]:
+        """What this machine measured, of which the code of a graph depends: a part of its key, and for `ctx.tuned`.
+
+        `keeps`: whether an answer may be read from the folder of compiled graphs, and kept there.
+        """
+        return frozenset()
+
+    # ---- compile ----
+
+    def target(self, name: str, model: str) -> Target:
+        """TVM's target; `model` is what stands behind the colon in `name`. Raises UserError for a model that is none."""
+        raise NotImplementedError
+
+    def passes(self) -> list[Any]:
+        """Passes over scheduled kernels, before memory is planned."""
+        return []
+
+    def rules(self) -> Sequence[Any]:
+        """The rules by which kernels are scheduled, the first that fits: see compile/schedule/rule.py."""
+        return ()
+
+    def lowering(self) -> contextlib.AbstractContextManager[None]:
+        """In use while this thread compiles: how the device lowers what TVM's table of lowerings has one entry for."""
+        return contextlib.nullcontext()
+
+    def instructions(self, op: str) -> int:
+        """Arithmetic instructions of a call of this op of TVM on float32; 0 for one that the device lowers as TVM does."""
+        return 0
+
+    def triple(self) -> str:
+        """The machine that libraries are linked for, as compilers name it; the host alone has one."""
+        raise NotImplementedError
+
+    def objects(self) -> dict[str, bytes]:
+        """Object files, by name, to be linked into every library."""
+        return {}
+
+    # ---- runtime ----
+
+    def configure(self) -> None:
+        """Sets the process up before a kernel runs in it. Called often, and acts once."""
+
+    def before_load(self) -> None:
+        """Makes visible what the code of a library calls, before it is loaded."""
+
+    def loaded(self, path: Path) -> None:
+        """Sets up the library at `path`, just loaded."""
+
+    # ---- this machine ----
+
+    def fingerprint(self) -> list[Any]:
+        """What of the machine decides the code of a graph: a part of its key."""
+        return []
+
+    def can_run(self, target: Target | None = None) -> tuple[bool, str]:
+        """Whether code runs on this machine, and on what, or why not; of `target`, or of the device's own."""
+        raise NotImplementedError
+
+    def generator(self) -> str:
+        """What turns TVM's code into machine code here, for people."""
+        raise NotImplementedError
+
+    def example(self) -> str:
+        """Names of targets, as an error message shows them."""
+        return self.kind
+
+    def probe(self, target: Target, kernel: Any) -> str:
+        """Compiles a kernel of 1,024 elements, y = x * x + 1, and runs it if it can; what was done, for people.
+
+        Raises what TVM raises, and RuntimeError for wrong values.
+        """
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Tensor expressions and kernels that only the CPU has."""

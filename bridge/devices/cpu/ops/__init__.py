@@ -1,0 +1,1 @@
+"""Implementations of ops that only the CPU has: the importer loads every file here for its graphs."""

@@ -1,0 +1,1 @@
+"""Passes over scheduled kernels that only LLVM's code needs."""

@@ -1,0 +1,50 @@
+"""NVIDIA GPUs: targets, and no more. Graphs of CUDA tensors run in ATen."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from ..base import Device
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
+
+class Cuda(Device):
+    name = "cuda"
+    kind = "cuda"
+    compiles = False
+    vm_device = (2, 0, 2)
+
+    def target(self, name: str, model: str) -> Target:
+        from .target import cuda_target
+
+        return cuda_target(name, model)
+
+    def generator(self) -> str:
+        nvcc = shutil.which("nvcc")
+        return f"CUDA source, then {nvcc}" if nvcc else "CUDA source only: no nvcc on PATH to make a binary of it"
+
+    def example(self) -> str:
+        return "cuda, cuda:sm_90"
+
+    def can_run(self, target: Target | None = None) -> tuple[bool, str]:
+        import torch
+        import tvm
+
+        if not torch.cuda.is_available():
+            built = "" if torch.version.cuda else f" (and torch {torch.__version__} is a build without CUDA)"
+            return False, f"this machine has no usable NVIDIA GPU{built}"
+        if not tvm.cuda(0).exist:
+            return False, "torch sees a GPU, but TVM's CUDA runtime does not load"
+        major, minor = torch.cuda.get_device_capability(0)
+        return True, f"{torch.cuda.get_device_name(0)} (sm_{major}{minor})"
+
+    def probe(self, target: Target, kernel: Any) -> str:
+        from .target import run_probe
+
+        return run_probe(target, kernel)
+
+
+DEVICE = Cuda()

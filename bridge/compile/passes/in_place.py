@@ -24,7 +24,7 @@ from tvm_ffi.structural import structural_equal
 
 from ...attributes import NEW_VALUES, OVERWRITES, WRITTEN, is_kernel_call
 from ...importer.compute.layout import is_one
-from ..schedule.analysis import has_root, leaves, loads_of, nests
+from ..schedule.analysis import collect, has_root, nests
 
 #: Suffix of the name of a kernel that overwrites an argument, with a number where there are several.
 _SUFFIX = "_in_place"
@@ -176,11 +176,11 @@ def _one_by_one(function: tirx.PrimFunc, old: Any, new: Any) -> bool:
     own: list[Any] = []  # what tells the steps apart in which a block takes its elements
     is_written = False
     for number, nest in enumerate(nests(function)):
-        for loops, realize in leaves(nest):
+        for loops, realize in _leaves(nest, ()):
             if not isinstance(realize, s_tir.SBlockRealize) or not isinstance(realize.block.body, tirx.BufferStore):
                 return False
             store = realize.block.body
-            loads = loads_of(store)
+            loads = collect(store, ir.TensorLoad)
             touched = [load.indices for load in loads if load.source.same_as(old) or load.source.same_as(new)]
             if store.buffer.same_as(new):
                 touched.append(store.indices)
@@ -208,6 +208,17 @@ def _steps(realize: Any, loops: Sequence[Any]) -> Any:
     extents = [(loop.min, loop.extent) for loop in loops]
     place = [*realize.iter_values, realize.predicate]
     return extents, [tvm_ffi.structural_map(part, (tirx.Var, lambda var: named.get(var, var))) for part in place]
+
+
+def _leaves(statement: Any, loops: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The blocks below a statement, and what else is no loop, in order, each with the loops around it."""
+    if isinstance(statement, tirx.For):
+        yield from _leaves(statement.body, (*loops, statement))
+    elif isinstance(statement, tirx.SeqStmt):
+        for part in statement.seq:
+            yield from _leaves(part, loops)
+    else:
+        yield loops, statement
 
 
 def _are(indices: Sequence[Any], variables: Sequence[tirx.IterVar], shape: Sequence[Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -11,12 +11,13 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm_ffi.structural import structural_equal
 
-from .index_predicates import tests_places
 from .primitives import BlockRV, LoopRV, Schedule
 
 _T = TypeVar("_T")
 #: Columns that are taken apart by their remainder: see Block.column_step.
 _STEPS = {2, 3, 4}
+_COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+_OPERANDS = ("a", "b", "value", "condition", "true_value", "false_value")
 
 
 def has_root(function: tirx.PrimFunc) -> bool:
@@ -31,30 +32,10 @@ def nests(function: tirx.PrimFunc) -> list[Any]:
     return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
 
 
-def leaves(statement: Any, loops: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The blocks below a statement, and what else is no loop, in order, each with the loops around it."""
-    if isinstance(statement, tirx.For):
-        yield from leaves(statement.body, (*loops, statement))
-    elif isinstance(statement, tirx.SeqStmt):
-        for part in statement.seq:
-            yield from leaves(part, loops)
-    else:
-        yield loops, statement
-
-
-def is_opaque(block: s_tir.SBlock) -> bool:
-    """A block with loops of its own (compute/checks.py, serial scatters)."""
-    return not isinstance(block.body, tirx.BufferStore)
-
-
-def is_reduction(block: s_tir.SBlock) -> bool:
-    return any(v.iter_type == tirx.IterVar.CommReduce for v in block.iter_vars)
-
-
-def loads_of(statement: Any) -> list[ir.TensorLoad]:
-    """The loads of a statement, each as often as it stands there."""
-    found: list[ir.TensorLoad] = []
-    tvm_ffi.structural_walk(statement, (ir.TensorLoad, found.append))
+def collect(root: Any, *kinds: Any) -> list[Any]:
+    """What is of these classes below a statement or an expression, each as often as it stands there."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(root, (kinds, found.append))
     return found
 
 
@@ -92,11 +73,12 @@ class Block:
 
     @cached_property
     def is_opaque(self) -> bool:
-        return is_opaque(self.node)
+        """A block with loops of its own (compute/checks.py, serial scatters)."""
+        return not isinstance(self.node.body, tirx.BufferStore)
 
     @cached_property
     def is_reduction(self) -> bool:
-        return is_reduction(self.node)
+        return any(v.iter_type == tirx.IterVar.CommReduce for v in self.node.iter_vars)
 
     def by_kind(self, of_variables: Sequence[_T]) -> tuple[list[_T], list[_T]]:
         """(those of spatial variables, those of reduced ones), given one for each of the block's variables."""
@@ -110,22 +92,18 @@ class Block:
         return self.node.writes[0].source
 
     @cached_property
-    def _loads_and_calls(self) -> tuple[list[ir.TensorLoad], set[str]]:
-        loads: list[ir.TensorLoad] = []
-        calls: set[str] = set()
-        visits = ((ir.TensorLoad, loads.append), (ir.Call, lambda call: calls.add(getattr(call.op, "name", ""))))
-        tvm_ffi.structural_walk(self.node.body, visits)
-        return loads, calls
+    def _loads_and_calls(self) -> list[Any]:
+        return collect(self.node.body, ir.TensorLoad, ir.Call)
 
-    @property
+    @cached_property
     def loads(self) -> list[ir.TensorLoad]:
         """The loads of the block's expression, each as often as it stands there."""
-        return self._loads_and_calls[0]
+        return [found for found in self._loads_and_calls if isinstance(found, ir.TensorLoad)]
 
-    @property
+    @cached_property
     def calls(self) -> set[str]:
         """Names of the ops that the block's expression calls."""
-        return self._loads_and_calls[1]
+        return {getattr(found.op, "name", "") for found in self._loads_and_calls if isinstance(found, ir.Call)}
 
     @cached_property
     def divisions(self) -> int:
@@ -133,7 +111,18 @@ class Block:
 
     @cached_property
     def tests_places(self) -> bool:
-        return tests_places(self.node)
+        """Whether a comparison has one of the block's variables on a side, not in the index of a load."""
+        variables = {v.var for v in self.node.iter_vars}
+
+        def has_place(expr: Any) -> bool:
+            if isinstance(expr, ir.TensorLoad):
+                return False
+            if isinstance(expr, tirx.Var):
+                return expr in variables
+            inner = [getattr(expr, name) for name in _OPERANDS if hasattr(expr, name)]
+            return any(map(has_place, [*inner, *getattr(expr, "args", [])]))
+
+        return any(has_place(test.a) or has_place(test.b) for test in collect(self.node.body, *_COMPARISONS))
 
     @cached_property
     def reads_columns(self) -> bool:
@@ -165,19 +154,14 @@ class Block:
         Vector lanes over such columns would read one element several times, and each lane by an address of its own.
         """
         column = self.node.iter_vars[-1].var
+        indices = [index for load in self.loads for index in load.indices if not isinstance(index, tirx.Var)]
         found: set[int] = set()
-
-        def visit(expr: Any) -> None:
-            divided = expr.a
+        for division in (d for index in indices for d in collect(index, tirx.FloorDiv)):
+            divided = division.a
             while isinstance(divided, tirx.Add | tirx.Sub) and isinstance(divided.b, tirx.IntImm):
                 divided = divided.a
-            if isinstance(expr.b, tirx.IntImm) and divided.same_as(column):
-                found.add(int(expr.b))
-
-        for load in self.loads:
-            for index in load.indices:
-                if not isinstance(index, tirx.Var):
-                    tvm_ffi.structural_walk(index, (tirx.FloorDiv, visit))
+            if isinstance(division.b, tirx.IntImm) and divided.same_as(column):
+                found.add(int(division.b))
         return found.pop() if len(found) == 1 and found <= _STEPS else 0
 
     @cached_property
@@ -200,17 +184,10 @@ class Block:
         return not self.column_step and self.crossing is None and not self.is_one_bfloat16
 
 
-def _contains(expr: Any, wanted: Any) -> bool:
+def _contains(expr: Any, wanted: tirx.Var) -> bool:
     if isinstance(expr, tirx.Var):
         return bool(expr.same_as(wanted))
-    found = False
-
-    def visit(var: Any) -> None:
-        nonlocal found
-        found = found or var.same_as(wanted)
-
-    tvm_ffi.structural_walk(expr, (tirx.Var, visit))
-    return found
+    return any(var.same_as(wanted) for var in collect(expr, tirx.Var))
 
 
 def common_loops(blocks: Sequence[Block]) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from functools import cached_property, lru_cache
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 from tvm.s_tir.schedule import ScheduleError
 
 from ...importer.compute import intrinsic
-from .analysis import Block, divisions, has_root, is_opaque, is_reduction, leaves, loads_of, nests
+from .analysis import Block, collect, divisions, has_root
 from .primitives import Schedule
 
 #: Loads in an expression from which on it is stored where a reader would repeat it: values that are read twice, each
@@ -102,11 +102,6 @@ def is_element_wise(function: tirx.PrimFunc) -> bool:
     """Whether a function's result is one block that can share its loops with others over the same elements."""
     if not has_root(function):
         return False
-    realized = [
-        leaf.block for nest in nests(function) for _, leaf in leaves(nest) if isinstance(leaf, s_tir.SBlockRealize)
-    ]
-    if any(map(is_opaque, realized)) or any(map(is_reduction, realized)):
-        return False  # such a block is never inlined; a schedule to see the rest by costs as much as all that follows
     blocks = Kernel(function).inline(keep_expensive=False).blocks
     return len(blocks) == 1 and blocks[0].is_element_wise
 
@@ -120,4 +115,4 @@ def _is_repeated(schedule: Schedule, block: Block) -> bool:
 def _reads_of(schedule: Schedule, block: Block) -> list[ir.TensorLoad]:
     """The loads of a block's result in its readers' expressions."""
     readers = [schedule.get(rv).body for rv in schedule.get_consumers(block.rv)]
-    return [load for body in readers for load in loads_of(body) if load.source.same_as(block.written)]
+    return [load for body in readers for load in collect(body, ir.TensorLoad) if load.source.same_as(block.written)]

@@ -5,10 +5,9 @@ leave its output unwritten.
 """
 
 from ....compile.schedule import Rule
-from .columns import Columns
 from .each_block import BlockRule, EachBlock
 from .element_wise import ColumnSteps, Lanes
-from .numbers import Numbers
+from .reductions import Columns, Numbers
 from .rows import Rows
 from .same_elements import SameElements
 from .tiles import Tiles

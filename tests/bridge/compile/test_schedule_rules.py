@@ -40,7 +40,7 @@ def softmax() -> tirx.PrimFunc:
 
 
 def refused(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Splits a loop and inlines a block before TVM refuses to inline the output."""
+    """Splits a loop and decomposes a reduction before TVM refuses to inline the output."""
     sch = analysed(function).with_temporaries.schedule()
     first, *_, last = sch.blocks()
     sch.vectorize(sch.split(sch.get_loops(last)[-1], [None, 16])[1])

@@ -7,7 +7,8 @@ import platform
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from relaxgrad.bridge.devices.cpu.host import cores, cpuinfo, cpuinfo_flags
+from relaxgrad.bridge.devices.cpu.host import cpuinfo, cpuinfo_flags
+from relaxgrad.bridge.forked import cores
 
 # Of /proc/cpuinfo: what decides which kernels a library or a compiler picks.
 _VECTOR_FLAGS = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "amx_tile", "amx_bf16", "amx_int8")

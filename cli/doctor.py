@@ -116,22 +116,23 @@ def _cpu_model() -> str:
 
 def examine_cpu() -> Cpu:
     """The CPU. Where TVM cannot be asked, LLVM's name is `unknown`: the target checks say why."""
-    from relaxgrad.bridge.devices import targets as target
+    from relaxgrad.bridge.devices.cpu.host import host_cpu
+    from relaxgrad.bridge.forked import cores
 
     try:
-        host = target.host_cpu()
+        host = host_cpu()
         return Cpu(_cpu_model(), host.name, host.cores, host.features, host.hidden)
     except Exception:
-        return Cpu(_cpu_model(), "unknown", target.cores())
+        return Cpu(_cpu_model(), "unknown", cores())
 
 
 def examine_target(name: str) -> TargetReport:
     """Compiles a tiny kernel for `name` and asks whether it runs here."""
-    from relaxgrad.bridge.devices import targets as target
+    from relaxgrad.bridge.devices import targets
 
-    compiled = target.probe_compile(name)
+    compiled = targets.probe_compile(name)
     try:
-        runs, why = target.can_run(name)
+        runs, why = targets.can_run(name)
     except Exception as error:
         runs, why = False, _first_line(error)
     return TargetReport(

@@ -27,16 +27,20 @@ COMPATIBILITY_MODULE = "relaxgrad.bridge.torch_api"  # the one module that names
 BRIDGE_LEVELS = {
     "torch_api": 1,
     "pytree": 1,
+    "devices": 1,  # what is asked of a device, and the list of them
+    "schemas": 1,
+    "options": 1,
     "capture": 2,
     "importer": 3,
     "runtime": 3,
     "compile": 4,
-    "logs": 5,
-    "records": 5,
-    "graph": 5,
-    "backend": 5,
-    "samples": 6,
+    "logs": 6,
+    "records": 6,
+    "graph": 6,
+    "backend": 6,
+    "samples": 7,
 }
+DEVICE_LEVEL = 5  # a device, each in a folder of bridge/devices: nothing imports it by name, `devices()` finds it
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,8 @@ def wrong_arrows(module: str, found: list[Import]) -> list[str]:
 
 def bridge_level(parts: list[str]) -> int:
     """The level of `["relaxgrad", "bridge", NAME, ...]`."""
+    if parts[2:3] == ["devices"] and (ROOT / "bridge" / "devices" / "".join(parts[3:4])).is_dir() and parts[3:4]:
+        return DEVICE_LEVEL
     return BRIDGE_LEVELS.get("".join(parts[2:3]), 0)
 
 
@@ -146,6 +152,7 @@ def test_arrows_point_one_way() -> None:
         ("relaxgrad.bridge.capture.joint", "from .. import backend"),
         ("relaxgrad.bridge.torch_api", "from .capture.joint import capture"),
         ("relaxgrad.bridge.kinds", "import relaxgrad.bridge.torch_api"),
+        ("relaxgrad.bridge.compile.pipeline", "from ..devices.cpu import schedule"),
         ("relaxgrad.cli.train", "from bridge.errors import UserError"),
     ],
 )

@@ -38,6 +38,8 @@ def device_of(module: torch.fx.GraphModule) -> Device:
     the host, and other values of another device go to ATen.
     """
     known, found = devices(), host()
+    if not any(device.compiles for device in known.values() if device is not found):
+        return found
     for node in module.graph.nodes:
         for value in pytree.tree_leaves(node.meta.get("val")):
             device = known.get(value.device.type) if isinstance(value, torch.Tensor) else None

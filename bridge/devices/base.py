@@ -84,7 +84,7 @@ class Device:
     # ---- compile ----
 
     def target(self, name: str, model: str) -> Target:
-        """TVM's target; `model` is what stands behind the colon in `name`. Raises UserError for a model that is none."""
+        """TVM's target; `model` is what stands behind the colon in `name`. Raises UserError for one that is none."""
         raise NotImplementedError
 
     def passes(self) -> list[Any]:
@@ -96,11 +96,11 @@ class Device:
         return ()
 
     def lowering(self) -> contextlib.AbstractContextManager[None]:
-        """In use while this thread compiles: how the device lowers what TVM's table of lowerings has one entry for."""
+        """In use while this thread compiles: the device's own lowerings, of which TVM has one table a process."""
         return contextlib.nullcontext()
 
     def instructions(self, op: str) -> int:
-        """Arithmetic instructions of a call of this op of TVM on float32; 0 for one that the device lowers as TVM does."""
+        """Arithmetic instructions of a call of TVM's `op` on float32; 0 for one that is lowered as TVM does."""
         return 0
 
     def triple(self) -> str:

@@ -115,7 +115,7 @@ def test_a_mode_is_refused() -> None:
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, op: Any, function: Any) -> None:
-    monkeypatch.setitem(registry.registry(), op, registry.Converter(op, Kind.NATIVE, function))
+    monkeypatch.setitem(registry.registry(), op, [registry.Implementation(op, Kind.NATIVE, function)])
 
 
 def run_sin_cos() -> tuple[list[Any], torch.Tensor, torch.Tensor]:
@@ -173,12 +173,12 @@ def test_a_fault_of_fusion_costs_the_fusion_only(monkeypatch: pytest.MonkeyPatch
 
     compile_module = pipeline.compile_module
 
-    def fails_on_fused(module: Any, target: Any) -> Any:
+    def fails_on_fused(module: Any, *where: Any) -> Any:
         names = {str(v.name_hint) for v in module.functions}
         patterns = [f.attrs.get("op_pattern") for f in module.functions.values() if f.attrs]
         if len(names) > 2 and not any(p is not None and int(p) == bisect.OPAQUE for p in patterns):
             raise RuntimeError("planted")
-        return compile_module(module, target)
+        return compile_module(module, *where)
 
     monkeypatch.setattr(pipeline, "compile_module", fails_on_fused)
     (record,), found, expected = run_sin_cos()

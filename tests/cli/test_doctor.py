@@ -13,7 +13,10 @@ import pytest
 import torch
 
 from relaxgrad.bridge import torch_api
-from relaxgrad.bridge.devices import targets as target
+from relaxgrad.bridge.devices import targets
+from relaxgrad.bridge.devices.cpu.host import host_cpu
+from relaxgrad.bridge.devices.cpu.target import llvm_target
+from relaxgrad.bridge.devices.cuda.target import cuda_target
 from relaxgrad.cli import doctor
 from relaxgrad.cli.main import main
 
@@ -103,7 +106,7 @@ def test_a_broken_tvm_is_reported_and_not_raised(monkeypatch: pytest.MonkeyPatch
 
     for name in ("tvm", "tvm.target", "tvm_ffi"):
         monkeypatch.setitem(sys.modules, name, Broken(name))
-    for cached in (target.can_compile, target.host_cpu, target._llvm_target, target._cuda_target):
+    for cached in (targets.can_compile, host_cpu, llvm_target, cuda_target):
         cached.cache_clear()
     try:
         report = doctor.examine_target("llvm")
@@ -112,7 +115,7 @@ def test_a_broken_tvm_is_reported_and_not_raised(monkeypatch: pytest.MonkeyPatch
         assert not report.run.ok
         assert doctor.examine_cpu().llvm_name == "unknown"
     finally:
-        for cached in (target.can_compile, target.host_cpu, target._llvm_target, target._cuda_target):
+        for cached in (targets.can_compile, host_cpu, llvm_target, cuda_target):
             cached.cache_clear()
 
 

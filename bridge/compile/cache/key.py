@@ -5,8 +5,9 @@ The graph: every node in order with its name, op, arguments and `meta["val"]` (o
 strides, offset, and of a view whether it shares its base's memory); what each output of a forward graph means. Symbols
 are numbered in order of appearance, with what is known of their values: another compilation of the same model calls
 them something else. The values of the graph's constants are not in it: they stay with the graph at hand.
-Around the graph: the backend's options, the device, its target and the machine, the versions, the sources of the bridge, PyTorch's
-default dtype. What else a converter or a schedule comes to read from its surroundings belongs into `environment`.
+Around the graph: the backend's options, the device, its target and the machine, the versions, the sources of the
+bridge, PyTorch's default dtype. What else a converter or a schedule comes to read from its surroundings belongs into
+`environment`.
 
 Two graphs that differ in any of these have different keys. Node names are in it because reports name nodes; AOTAutograd
 names them by their ops, so that equal layers have equal names.

@@ -24,6 +24,7 @@ from tvm_ffi.structural import structural_equal
 
 from ...attributes import NEW_VALUES, OVERWRITES, WRITTEN, is_kernel_call
 from ...importer.compute.layout import is_one
+from ..schedule.analysis import collect, has_root, nests
 
 #: Suffix of the name of a kernel that overwrites an argument, with a number where there are several.
 _SUFFIX = "_in_place"
@@ -170,18 +171,16 @@ def _one_by_one(function: tirx.PrimFunc, old: Any, new: Any) -> bool:
     """
     if not structural_equal((old.ty.shape, old.ty.dtype), (new.ty.shape, new.ty.dtype)):
         return False
-    root = function.body
-    if not isinstance(root, s_tir.SBlockRealize) or root.block.name_hint != "root":
+    if not has_root(function):
         return False
     own: list[Any] = []  # what tells the steps apart in which a block takes its elements
     is_written = False
-    nests = list(root.block.body.seq) if isinstance(root.block.body, tirx.SeqStmt) else [root.block.body]
-    for number, nest in enumerate(nests):
+    for number, nest in enumerate(nests(function)):
         for loops, realize in _leaves(nest, ()):
             if not isinstance(realize, s_tir.SBlockRealize) or not isinstance(realize.block.body, tirx.BufferStore):
                 return False
             store = realize.block.body
-            loads = _loads(store)
+            loads = collect(store, ir.TensorLoad)
             touched = [load.indices for load in loads if load.source.same_as(old) or load.source.same_as(new)]
             if store.buffer.same_as(new):
                 touched.append(store.indices)
@@ -220,12 +219,6 @@ def _leaves(statement: Any, loops: tuple[Any, ...]) -> Iterator[tuple[tuple[Any,
             yield from _leaves(part, loops)
     else:
         yield loops, statement
-
-
-def _loads(statement: Any) -> list[ir.TensorLoad]:
-    found: list[ir.TensorLoad] = []
-    tvm_ffi.structural_walk(statement, (ir.TensorLoad, found.append))
-    return found
 
 
 def _are(indices: Sequence[Any], variables: Sequence[tirx.IterVar], shape: Sequence[Any]) -> bool:

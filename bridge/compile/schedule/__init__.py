@@ -1,6 +1,6 @@
-"""Kernel schedules: one rule a kind of block, chosen by rule, without search."""
+"""Kernel schedules without search: rules, what they ask of a kernel, and TVM's primitives. Devices have the rules."""
 
-from .cpu import is_element_wise
-from .kernels import schedule_kernels
+from .kernel import is_element_wise
+from .rule import Rule, apply_rules, schedule_kernels
 
-__all__ = ["is_element_wise", "schedule_kernels"]
+__all__ = ["Rule", "apply_rules", "is_element_wise", "schedule_kernels"]

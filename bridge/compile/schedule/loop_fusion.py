@@ -8,6 +8,8 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from .analysis import nests
+
 
 def fuse_loops(function: tirx.PrimFunc, depth: int, ahead: Collection[str] = ()) -> tirx.PrimFunc:
     """One nest of `depth` loops around what the nests of all blocks have below as many loops; those of the blocks that
@@ -16,11 +18,10 @@ def fuse_loops(function: tirx.PrimFunc, depth: int, ahead: Collection[str] = ())
     TVM's own moves (reverse_compute_at) compute which elements of a row a block would need, and lose its predicate.
     """
     root = function.body.block
-    nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    before = [nest for nest in nests if _block_of(nest) in ahead]
+    before = [nest for nest in nests(function) if _block_of(nest) in ahead]
     around: list[Any] = []
     bodies: list[Any] = []
-    for nest in nests:
+    for nest in nests(function):
         if _block_of(nest) in ahead:
             continue
         own: list[Any] = []

@@ -13,8 +13,9 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-Block = Any
-Loop = Any
+#: TVM's variables of a schedule, for a block and for a loop.
+BlockRV = Any
+LoopRV = Any
 
 
 def _unchecked(name: str) -> Callable[..., Any]:
@@ -45,6 +46,19 @@ class Schedule:
         copied = object.__new__(Schedule)
         copied._schedule = self._schedule.copy()
         return copied
+
+    def adopt(self, copied: Schedule) -> None:
+        """Goes on as a copy of this schedule, on which primitives were tried."""
+        self._schedule = copied._schedule
+
+    def blocks(self) -> list[BlockRV]:
+        """The blocks below the root block."""
+        return list(self.get_child_blocks(self.get_sblock("root")))
+
+    def extent(self, loop: LoopRV) -> int | None:
+        """The extent of a loop; None where it is symbolic."""
+        extent = self.get(loop).extent
+        return int(extent) if isinstance(extent, tirx.IntImm) else None
 
     get = _unchecked("get")
     get_sblock = _unchecked("get_sblock")

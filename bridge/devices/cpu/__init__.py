@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...forked import cores
 from ..base import Device, Rewrite
 from . import blas, host, openmp
 from .malloc import configure_malloc
@@ -81,7 +82,7 @@ class Cpu(Device):
         openmp.join_openmp(path)
 
     def fingerprint(self) -> list[Any]:
-        return [sorted(blas.symbols()), platform.system(), host.fingerprint(), host.cores()]
+        return [sorted(blas.symbols()), platform.system(), host.fingerprint(), cores()]
 
     def can_run(self, target: Target | None = None) -> tuple[bool, str]:
         cpu = host.host_cpu()

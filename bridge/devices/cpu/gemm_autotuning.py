@@ -1,7 +1,7 @@
 """Which products of few rows generated code is better at than the BLAS: measured once a machine.
 
 MKL packs a matrix before it multiplies by it. On AMD's Zen 4 generated code, which packs nothing
-(cpu/compute/small_m_gemm.py), takes half of MKL's time for 8 rows; on Intel's Ice Lake it takes more. So the first graph on
+(compute/small_m_gemm.py), takes half of MKL's time for 8 rows; on Intel's Ice Lake it takes more. So the first graph on
 a machine that has such a product times both, and the answer is kept beside the compiled graphs. A process that finds
 the answer does not load TVM's compiler for it.
 """

@@ -1,6 +1,6 @@
 """One pool of threads in a process, torch's OpenMP pool: for library kernels and for the parallel loops of native ones.
 
-Compiled libraries bring what they need for it (devices/cpu/openmp_object.py), and get it when they are loaded (devices/cpu/openmp.py).
+Compiled libraries bring what they need for it (openmp_object.py), and get it when they are loaded (openmp.py).
 A graph that was never made a library, or another OpenMP than torch's usual one, leaves TVM's own pool beside torch's.
 Its workers spin for a while after a kernel, on a core that the next matrix product wants: with two threads each, a
 GPT-2 step of 120 ms in eager took 410 ms. Without spinning the pools do not meet (119 ms), and without binding threads

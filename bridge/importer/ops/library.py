@@ -1,7 +1,7 @@
 """Ops that go to a tuned ATen kernel on purpose: GEMM, convolution, bags of embeddings.
 
-A device has implementations of its own for some of them, and for ops that only it has. Linear algebra decompositions and FFT
-are not here: they run in ATen for want of a lowering, and are reported as such.
+A device has implementations of its own for some of them, and for ops that only it has. Linear algebra decompositions
+and FFT are not here: they run in ATen for want of a lowering, and are reported as such.
 """
 
 from __future__ import annotations

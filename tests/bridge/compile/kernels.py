@@ -5,15 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 import tvm
-from tvm import te
+from tvm import te, tirx
 
 from relaxgrad.bridge.compile.passes import lowering
-from relaxgrad.bridge.compile.schedule import cpu
-from relaxgrad.bridge.compile.target import resolve_target
+from relaxgrad.bridge.compile.schedule import rule
 from relaxgrad.bridge.devices.cpu.passes import intrinsics
 from relaxgrad.bridge.devices.cpu.passes.selects import keep_selects
+from relaxgrad.bridge.devices.cpu.schedule import RULES
+from relaxgrad.bridge.devices.targets import resolve_target
+
+
+def scheduled(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel as the CPU's rules schedule it."""
+    return rule.apply_rules(kernel, RULES, resolve_target("llvm"))
+
+
+def keep_scheduled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The list that gets the TVMScript of every kernel that the pipeline schedules."""
+    texts: list[str] = []
+    own = rule.apply_rules
+
+    def kept(*given: Any) -> tirx.PrimFunc:
+        made = own(*given)
+        texts.append(made.script())
+        return made
+
+    monkeypatch.setattr(rule, "apply_rules", kept)
+    return texts
 
 
 def build(function: Callable[..., Any], *inputs: torch.Tensor, schedule: bool = True) -> tuple[list[torch.Tensor], Any]:
@@ -51,7 +72,7 @@ def _built(function: Callable[..., Any], placeholders: Sequence[Any], schedule: 
     outputs = result if isinstance(result, list) else [result]
     kernel = te.create_prim_func([*placeholders, *outputs], index_dtype_override="int64")
     if schedule:
-        kernel = cpu.schedule(kernel)
+        kernel = scheduled(kernel)
     with intrinsics.in_use():
         module = intrinsics.link()(keep_selects()(tvm.IRModule({"main": kernel})))
         library = tvm.compile(module, target=resolve_target("llvm"), tir_pipeline=lowering.NAME)

@@ -13,7 +13,7 @@ from torch import Tensor
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.compile.cache.key import key_of
 from relaxgrad.bridge.compile.pipeline import compile_module
-from relaxgrad.bridge.compile.target import resolve_target
+from relaxgrad.bridge.devices.targets import resolve_target
 from relaxgrad.bridge.importer.translate import translate
 from relaxgrad.bridge.schemas import CapturedGraph, GraphKind
 
@@ -58,7 +58,7 @@ def measure(nodes: int) -> dict[str, float]:
     times.append(time.process_time())
     translation = translate(captured)
     times.append(time.process_time())
-    compile_module(translation.module, resolve_target("llvm"))
+    compile_module(translation.module, captured.device, resolve_target("llvm"))
     times.append(time.process_time())
     return {stage: 1000 * (b - a) / count for stage, a, b in zip(STAGES, times, times[1:], strict=False)}
 

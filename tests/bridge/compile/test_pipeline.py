@@ -6,8 +6,9 @@ import torch
 from tvm import relax, te, tirx
 
 from relaxgrad.bridge.compile import pipeline
-from relaxgrad.bridge.compile.target import resolve_target
+from relaxgrad.bridge.devices import host
 from relaxgrad.bridge.devices.cpu.passes import intrinsics
+from relaxgrad.bridge.devices.targets import resolve_target
 from relaxgrad.bridge.kinds import Kind
 
 
@@ -23,7 +24,7 @@ def _doubling(size: int) -> tuple[relax.BlockBuilder, torch.Tensor]:
 
 
 def test_passes_read_as_a_list_in_order() -> None:
-    names = [p.info.name for p in pipeline.passes(resolve_target("llvm"))]
+    names = [p.info.name for p in pipeline.passes(host(), resolve_target("llvm"))]
     assert names.index("FuseOps") < names.index("FuseTIR") < names.index("ScheduleKernels")
     assert names.index("ScheduleKernels") < names.index("AssumeElementAlignment") < names.index("CallTIRRewrite")
 
@@ -33,7 +34,7 @@ def test_kernels_take_inputs_of_any_alignment() -> None:
     import tvm
 
     builder, memory = _doubling(1024)
-    executable, kernels, _ = pipeline.compile_module(builder.get(), resolve_target("llvm"))
+    executable, kernels, _ = pipeline.compile_module(builder.get(), host(), resolve_target("llvm"))
     assert [kernel.kind for kernel in kernels.values()] == [Kind.NATIVE]
     view = memory[1:]
     assert view.data_ptr() % 64 != 0
@@ -45,7 +46,7 @@ def test_every_buffer_of_a_compiled_kernel_assumes_its_element_only() -> None:
     builder, _ = _doubling(64)
     target = resolve_target("llvm")
     with intrinsics.in_use(), target:
-        module = pipeline.run_passes(builder.get(), target, last="AssumeElementAlignment")
+        module = pipeline.run_passes(builder.get(), host(), target, last="AssumeElementAlignment")
     kernels = [f for f in module.functions.values() if isinstance(f, tirx.PrimFunc)]
     assert kernels
     assert all(p.ty.data_alignment == 4 for f in kernels for p in f.params if hasattr(p.ty, "data_alignment"))

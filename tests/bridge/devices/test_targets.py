@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from relaxgrad.bridge.compile import target
+from relaxgrad.bridge.devices import targets as target
+from relaxgrad.bridge.devices.cpu import host
+from relaxgrad.bridge.devices.cpu import target as cpu_target
+from relaxgrad.bridge.devices.cuda import target as cuda_target
 from relaxgrad.bridge.errors import UserError
 from tests.expected_skips import Lacking, skip
 
@@ -15,21 +18,22 @@ from tests.expected_skips import Lacking, skip
 def _fresh_caches() -> Iterator[None]:
     """What a test pretends about the machine must not stay cached for the next."""
     yield
-    for cached in (target.can_compile, target.host_cpu, target._llvm_target, target._cuda_target):
+    for cached in (target.can_compile, host.host_cpu, cpu_target.llvm_target, cuda_target.cuda_target):
         cached.cache_clear()
 
 
 def pretend_cpu(monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
-    target.host_cpu.cache_clear()
-    target._llvm_target.cache_clear()
-    monkeypatch.setattr(target, "cpuinfo_flags", lambda: frozenset(flags.split()))
+    host.host_cpu.cache_clear()
+    cpu_target.llvm_target.cache_clear()
+    for module in (host, cpu_target):
+        monkeypatch.setattr(module, "cpuinfo_flags", lambda: frozenset(flags.split()))
 
 
 def test_llvm_is_this_machine() -> None:
     found = target.resolve_target("llvm")
     assert found.kind.name == "llvm"
-    assert found.attrs["mcpu"] == target.host_cpu().name
-    assert found.attrs["num-cores"] == target.cpu_cores() >= 1
+    assert found.attrs["mcpu"] == host.host_cpu().name
+    assert found.attrs["num-cores"] == host.cores() >= 1
 
 
 def test_cuda_is_compiled_without_a_gpu_for_the_architecture_asked_for() -> None:
@@ -63,7 +67,7 @@ def test_cuda_without_a_gpu_can_be_compiled_but_not_run(monkeypatch: pytest.Monk
     with pytest.raises(UserError, match=r"can be compiled but not run here.*no usable NVIDIA GPU") as caught:
         target.resolve_target("cuda")
     assert "\n" not in str(caught.value)
-    assert target.resolve_target("cuda", to_run=False).attrs["arch"] == target.DEFAULT_CUDA_ARCH
+    assert target.resolve_target("cuda", to_run=False).attrs["arch"] == cuda_target.DEFAULT_CUDA_ARCH
 
 
 def test_a_tvm_without_the_code_generator_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,17 +80,17 @@ def test_a_tvm_without_the_code_generator_is_said(monkeypatch: pytest.MonkeyPatc
 
 
 def need_cpuinfo() -> None:
-    if target.cpuinfo_flags() is None:
+    if host.cpuinfo_flags() is None:
         skip(Lacking.CPUINFO, "not there")
 
 
 def test_features_that_the_machine_hides_are_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     need_cpuinfo()
-    shown = target.host_cpu().features
+    shown = host.host_cpu().features
     assert shown, "this CPU has none of the vector features known to relaxgrad"
     hidden = shown[-1]
-    pretend_cpu(monkeypatch, " ".join(target._CPUINFO_FLAGS[f] for f in shown[:-1]))
-    assert target.host_cpu().hidden == (hidden,)
+    pretend_cpu(monkeypatch, " ".join(host._CPUINFO_FLAGS[f] for f in shown[:-1]))
+    assert host.host_cpu().hidden == (hidden,)
     assert list(target.resolve_target("llvm").attrs["mattr"]) == [f"-{hidden}"]
     assert target.probe_compile("llvm").ok
 
@@ -102,8 +106,8 @@ def test_a_cpu_with_features_that_this_one_lacks_is_not_run(monkeypatch: pytest.
 
 
 def test_usable_features_are_the_ones_both_sides_know() -> None:
-    assert target.usable_features({"avx2", "fma", "branchfusion"}, frozenset({"fma"})) == (("fma",), ("avx2",))
-    assert target.usable_features({"avx2"}, None) == (("avx2",), ())
+    assert host.usable_features({"avx2", "fma", "branchfusion"}, frozenset({"fma"})) == (("fma",), ("avx2",))
+    assert host.usable_features({"avx2"}, None) == (("avx2",), ())
 
 
 def test_a_probe_that_fails_says_why() -> None:

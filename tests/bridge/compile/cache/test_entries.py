@@ -308,7 +308,7 @@ def test_a_graph_in_which_a_converter_failed_is_not_kept(folder: Path, monkeypat
     fails.__module__ = registry.__name__  # as one of the bridge's own
     op = torch.ops.aten.exp.default
     with monkeypatch.context() as patch:
-        patch.setitem(registry.registry(), op, registry.Converter(op, Kind.NATIVE, fails))
+        patch.setitem(registry.registry(), op, [registry.Implementation(op, Kind.NATIVE, fails)])
         record = step()
     assert [r.kind for r in record.reasons] == [ReasonKind.COMPILE]
     assert files(folder) == []
@@ -320,14 +320,14 @@ def test_a_graph_whose_translation_asked_about_its_sizes_is_not_kept(
 ) -> None:
     """The answer became a guard of this process's code; one that loads the entry would not have it."""
     op = torch.ops.aten.exp.default
-    own = registry.registry()[op]
+    (own,) = registry.registry()[op]
 
     def asks(ctx: Any, x: Any) -> Any:
         assert ctx.fake.shape[0] < 1000
         return own.function(ctx, x)  # type: ignore[misc]  # native
 
     asks.__module__ = registry.__name__
-    monkeypatch.setitem(registry.registry(), op, registry.Converter(op, Kind.NATIVE, asks))
+    monkeypatch.setitem(registry.registry(), op, [registry.Implementation(op, Kind.NATIVE, asks)])
     compiled = torch.compile(f, backend=relaxgrad, dynamic=True)
     torch.testing.assert_close(compiled(torch.ones(5)), f(torch.ones(5)))
     assert files(folder) == []

@@ -278,8 +278,8 @@ def test_graphs_that_hold_what_has_no_text_have_no_key(graph: Callable[[], Captu
 
 
 def test_an_op_with_a_converter_of_the_users_own_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    converter = registry.Converter(aten.add.Tensor, Kind.NATIVE, lambda ctx, x, y: x)
-    monkeypatch.setitem(registry.registry(), aten.add.Tensor, converter)
+    converter = registry.Implementation(aten.add.Tensor, Kind.NATIVE, lambda ctx, x, y: x)
+    monkeypatch.setitem(registry.registry(), aten.add.Tensor, [converter])
     with pytest.raises(NotPlain, match="converter"):
         key_of(Z(), ())
     monkeypatch.undo()

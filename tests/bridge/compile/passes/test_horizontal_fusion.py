@@ -12,6 +12,7 @@ import torch
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.compile.passes import horizontal_fusion
 from relaxgrad.bridge.compile.passes.horizontal_fusion import LARGE
+from tests.bridge.compile.kernels import keep_scheduled
 
 OPTIONS = {"cache": "off", "compile_in": "here"}
 
@@ -131,11 +132,7 @@ def test_a_transpose_keeps_its_tiles() -> None:
 
 
 def test_large_kernels_run_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
-    from relaxgrad.bridge.compile.schedule import kernels
-
-    seen: list[str] = []
-    schedule = kernels.cpu.schedule
-    monkeypatch.setattr(kernels.cpu, "schedule", lambda f: (lambda s: (seen.append(s.script()), s)[1])(schedule(f)))
+    seen = keep_scheduled(monkeypatch)
     assert kernels_of(lambda x: (x.sin(), x.cos()), torch.randn(64, 1024)) == 1
     assert seen[0].count("T.parallel") == 1
     assert seen[0].count("T.vectorized") == 2

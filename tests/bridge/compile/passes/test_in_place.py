@@ -14,6 +14,7 @@ import torch
 from relaxgrad.bridge.backend import relaxgrad
 from relaxgrad.bridge.plan import FromFunction, InPlace
 from relaxgrad.bridge.runtime.executable import Executable
+from tests.bridge.compile.kernels import keep_scheduled
 
 OPTIONS = {"cache": "off", "compile_in": "here", "on_compile_error": "raise"}
 
@@ -256,11 +257,7 @@ def test_a_plan_without_the_results_that_are_written() -> None:
 
 def test_numbers_are_computed_once_for_a_whole_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     """AdamW's powers of the step count, and one nest of loops over the elements."""
-    from relaxgrad.bridge.compile.schedule import kernels
-
-    seen: list[str] = []
-    schedule = kernels.cpu.schedule
-    monkeypatch.setattr(kernels.cpu, "schedule", lambda f: (lambda s: (seen.append(s.script()), s)[1])(schedule(f)))
+    seen = keep_scheduled(monkeypatch)
     optimizer = adamw(1, (64, 48))
     optimizer.step()
     compiled(lambda: optimizer.step())()

@@ -15,8 +15,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from relaxgrad.bridge.compile.cache.link import export
-from relaxgrad.bridge.compile.target import resolve_target
+from relaxgrad.bridge.devices import host
 from relaxgrad.bridge.devices.cpu.openmp import join_openmp
+from relaxgrad.bridge.devices.targets import resolve_target
 
 SIZE = 1000
 
@@ -34,7 +35,7 @@ def kernel(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
     x = te.placeholder((SIZE,), "int32", name="x")
     y = te.extern([(SIZE,)], [x], body, name="copy", dtype="int32")
-    export(tvm.compile(te.create_prim_func([x, y]), target=resolve_target("llvm")), tmp_path / "copy.so")
+    export(tvm.compile(te.create_prim_func([x, y]), target=resolve_target("llvm")), tmp_path / "copy.so", host())
     library = tvm_ffi.load_module(str(tmp_path / "copy.so"))
     assert join_openmp(tmp_path / "copy.so")
     before = torch.get_num_threads()

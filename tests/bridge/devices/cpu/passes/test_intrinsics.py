@@ -15,11 +15,12 @@ import tvm
 from torch import Tensor
 from tvm import s_tir, te, tirx
 
-from relaxgrad.bridge.compile.schedule import cpu
-from relaxgrad.bridge.compile.target import _runs_here, resolve_target
+from relaxgrad.bridge.devices import host
 from relaxgrad.bridge.devices.cpu.math import FUNCTIONS
 from relaxgrad.bridge.devices.cpu.passes import intrinsics
+from relaxgrad.bridge.devices.targets import resolve_target
 from relaxgrad.bridge.importer.compute import intrinsic
+from tests.bridge.compile.kernels import scheduled
 from tests.expected_skips import Lacking, skip
 
 #: What TVM names differently.
@@ -48,7 +49,7 @@ def _compiled(function: Callable[..., Any], inputs: list[Tensor], target: str = 
     placeholders = [te.placeholder(tuple(x.shape), dtype=_dtype(x), name=f"x{i}") for i, x in enumerate(inputs)]
     y = te.compute(inputs[0].shape, lambda i: function(*(p(i) for p in placeholders)), name="y")
     kernel = te.create_prim_func([*placeholders, y], index_dtype_override="int64")
-    module = tvm.IRModule({"main": cpu.schedule(kernel) if vector else kernel})
+    module = tvm.IRModule({"main": scheduled(kernel) if vector else kernel})
     with intrinsics.in_use():
         return tvm.compile(intrinsics.link()(module), target=resolve_target(target, to_run=False))
 
@@ -58,7 +59,7 @@ def _dtype(x: Tensor) -> str:
 
 
 def _run(function: Callable[..., Any], *inputs: Tensor, target: str = "llvm", vector: bool = True) -> Tensor:
-    if not _runs_here(resolve_target(target, to_run=False))[0]:
+    if not host().can_run(resolve_target(target, to_run=False))[0]:
         skip(Lacking.CPU_TARGET, f"this machine does not run {target}")
     result = torch.full_like(inputs[0], 77)
     _compiled(function, list(inputs), target, vector)["main"](*inputs, result)

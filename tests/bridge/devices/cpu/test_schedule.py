@@ -1,4 +1,4 @@
-"""Each CPU schedule rule: the loops it makes, and that the result stays right."""
+"""Each schedule rule of the CPU: the loops it makes, and that the result stays right."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import torch
 from tvm import te, tirx
 
 from relaxgrad.bridge.backend import relaxgrad
+from relaxgrad.bridge.compile.schedule import apply_rules
+from relaxgrad.bridge.devices.cpu.schedule import BLOCK_RULES, RULES
+from relaxgrad.bridge.devices.cpu.schedule.each_block import EachBlock
+from relaxgrad.bridge.devices.targets import resolve_target
 from relaxgrad.bridge.importer.compute import layout, norm, pointwise, reduce
 from tests.bridge.compile.kernels import build, build_symbolic
 
@@ -20,6 +24,50 @@ ACCUMULATE = ("float32", "float64", "float32")
 def _text(kernel: Any) -> str:
     """The kernel's TVMScript without the root block, which is printed as a comment."""
     return "\n".join(line for line in str(kernel.script()).splitlines() if not line.strip().startswith("#"))
+
+
+class Recorded:
+    """A rule that keeps its name where it takes what it is given."""
+
+    def __init__(self, rule: Any, taken: list[str]):
+        self.name = rule.name
+        self._rule = rule
+        self._taken = taken
+
+    def apply(self, *given: Any) -> Any:
+        made = self._rule.apply(*given)
+        if made is not None and made is not False:
+            self._taken.append(self.name)
+        return made
+
+
+def _times(t: te.Tensor, factor: float) -> te.Tensor:
+    return te.compute(t.shape, lambda *i: t(*i) * tirx.const(factor, "float32"), name="times")
+
+
+#: A kernel over (32, 64) elements for each rule.
+KERNELS: dict[str, Callable[[te.Tensor], Any]] = {
+    "rows": lambda t: norm.softmax(t, 1, *ACCUMULATE),
+    "same elements": lambda t: [_times(t, 2.0), _times(t, 3.0)],
+    "numbers": lambda t: reduce.sum_as(t, [0, 1], False, "float64", "float32"),
+    "columns": lambda t: reduce.sum_as(t, [0], False, "float64", "float32"),
+    "each block": lambda t: _times(t, 2.0),
+    "tiles": lambda t: layout.permute(t, [1, 0]),
+    "column steps": lambda t: te.compute((32, 128), lambda i, j: t(i, j // 2), name="repeated"),
+    "lanes": lambda t: _times(t, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", [rule.name for rule in (*RULES, *BLOCK_RULES)])
+def test_each_rule_takes_a_kernel(name: str) -> None:
+    taken: list[str] = []
+    blocks = EachBlock([Recorded(rule, taken) for rule in BLOCK_RULES])
+    rules = [Recorded(rule, taken) for rule in (*RULES[:-1], blocks)]
+    x = te.placeholder((32, 64), name="x")
+    made = KERNELS[name](x)
+    kernel = te.create_prim_func([x, *(made if isinstance(made, list) else [made])], index_dtype_override="int64")
+    apply_rules(kernel, rules, resolve_target("llvm"))
+    assert name in taken
 
 
 @pytest.mark.parametrize("shape", [(4, 64), (3, 7), (5, 48, 3), (16,), ()], ids=str)

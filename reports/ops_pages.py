@@ -141,11 +141,13 @@ _DTYPE_NAMES = {
 
 def family_of(name: str, op: dict[str, Any]) -> str:
     """The family of an op with its data: the importer's file that converts it, or how it runs (a key of FAMILIES)."""
-    from relaxgrad.bridge.importer.registry import overload, registry
+    from relaxgrad.bridge.devices import host
+    from relaxgrad.bridge.importer.registry import implementations, overload
 
     found = overload(name) if name.count(".") == 2 else None
-    converter = registry().get(found)
-    if converter is not None:
+    known = implementations(found, host())
+    if known:
+        converter = known[0]
         if converter.function is None:
             random = "nondeterministic_seeded" in {tag.name for tag in found.tags}  # type: ignore[union-attr]  # it is registered
             return "random" if random else "library"

@@ -15,10 +15,10 @@ from ..devices import Device
 from ..kinds import Kernel, Kind
 from ..runtime.virtual_machine import RELEASE
 from .flop_count import operations
+from .kernel_pass import kernel_pass
 from .passes import lowering
 from .passes.horizontal_fusion import fuse_horizontally
 from .passes.in_place import write_in_place
-from .passes.kernel_pass import kernel_pass
 from .passes.subtraction import keep_subtractions
 from .schedule import is_element_wise, schedule_kernels
 

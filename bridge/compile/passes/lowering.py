@@ -17,6 +17,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from ..schedule.analysis import collect
+
 #: Name of the lowering, for `relax.build`.
 NAME = "relaxgrad"
 
@@ -26,7 +28,10 @@ def _lowering() -> tuple[Any, Any, Any]:
 
     @tvm.transform.module_pass(opt_level=0, name="LowerKernels")
     def pipeline(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-        own = {str(var.name_hint): set(map(_text, _checks(function))) for var, function in _kernels(module).items()}
+        own = {
+            str(var.name_hint): set(map(_text, collect(function, tirx.AssertStmt)))
+            for var, function in _kernels(module).items()
+        }
         with _typed_rests():
             module = lower(module)
         updated = tvm.IRModule(module.functions, attrs=module.attrs)
@@ -58,12 +63,6 @@ def _keeper(kept: set[tuple[str, ...]] | None) -> Callable[[Any], Any]:
     if not kept:
         return lambda check: nothing
     return lambda check: check if _text(check) in kept else nothing
-
-
-def _checks(function: tirx.PrimFunc) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(function, (tirx.AssertStmt, found.append))
-    return found
 
 
 def _text(check: Any) -> tuple[str, ...]:

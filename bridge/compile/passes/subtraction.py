@@ -13,7 +13,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-from .kernel_pass import kernel_pass
+from ..kernel_pass import kernel_pass
 
 
 def keep_subtractions() -> Any:

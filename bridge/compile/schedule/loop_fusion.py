@@ -18,10 +18,11 @@ def fuse_loops(function: tirx.PrimFunc, depth: int, ahead: Collection[str] = ())
     TVM's own moves (reverse_compute_at) compute which elements of a row a block would need, and lose its predicate.
     """
     root = function.body.block
-    before = [nest for nest in nests(function) if _block_of(nest) in ahead]
+    every = nests(function)
+    before = [nest for nest in every if _block_of(nest) in ahead]
     around: list[Any] = []
     bodies: list[Any] = []
-    for nest in nests(function):
+    for nest in every:
         if _block_of(nest) in ahead:
             continue
         own: list[Any] = []

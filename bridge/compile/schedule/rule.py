@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 
-from ..passes.kernel_pass import kernel_pass
+from ..kernel_pass import kernel_pass
 from .analysis import has_root
 
 

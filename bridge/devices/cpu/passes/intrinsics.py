@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from ....compile.passes.kernel_pass import kernel_pass
+from ....compile.kernel_pass import kernel_pass
+from ....compile.schedule.analysis import collect
 from ....importer.compute import intrinsic
 from .. import math
 from . import selects
@@ -127,15 +127,8 @@ def link() -> Any:
 
 
 def _used(function: tirx.PrimFunc) -> list[str]:
-    names: set[str] = set()
-
-    def visit(call: Any) -> None:
-        op = getattr(call.op, "name", "")
-        if op in _FUNCTIONS or op == selects.OP:
-            names.add(_FUNCTIONS.get(op, op))
-
-    tvm_ffi.structural_walk(function.body, (ir.Call, visit))
-    return sorted(names)
+    ops = {getattr(call.op, "name", "") for call in collect(function.body, ir.Call)}
+    return sorted({_FUNCTIONS.get(op, op) for op in ops if op in _FUNCTIONS or op == selects.OP})
 
 
 def _importing(function: tirx.PrimFunc, names: list[str]) -> tirx.PrimFunc:

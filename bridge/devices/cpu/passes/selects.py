@@ -13,7 +13,8 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
-from ....compile.passes.kernel_pass import kernel_pass
+from ....compile.kernel_pass import kernel_pass
+from ....compile.schedule.analysis import collect
 
 OP = "relaxgrad.select"
 _LLVM_TYPES = {"float32": "float", "float64": "double", "int32": "i32", "int64": "i64"}
@@ -38,9 +39,7 @@ def _kept(select: Any) -> Expr:
 
 
 def _reads(value: Expr) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, (ir.TensorLoad, found.append))
-    return bool(found)
+    return bool(collect(value, ir.TensorLoad))
 
 
 def text() -> str:

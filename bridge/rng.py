@@ -41,7 +41,7 @@ _generator, _holding = threading.RLock(), _Holding()
 
 
 def get_state() -> torch.Tensor:
-    """The state of the default generator as int64 words, in memory of its own (cpu/compute/mersenne.py reads it).
+    """The state of the default generator as int64 words, in memory of its own (the draws of generated kernels read it).
 
     Until `set_state` or `release` no other thread gets it here: two graphs would draw the same numbers.
     """

@@ -380,6 +380,12 @@ def trace_recurrent_layers(backend: Any) -> None:
 # Symbolic sizes
 
 
+def packet(name: str) -> Any | None:
+    """The op called `namespace.op`, of all overloads, or None where this torch has none."""
+    namespace, op = name.split(".")
+    return getattr(getattr(torch.ops, namespace), op, None)
+
+
 def is_symint(x: object) -> bool:
     """Whether `x` is a SymInt, SymFloat or SymBool, whatever it stands for."""
     return isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool)

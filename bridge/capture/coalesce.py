@@ -19,6 +19,7 @@ import torch
 import torch.fx
 
 from .. import torch_api
+from ..devices import host
 
 aten = torch.ops.aten
 
@@ -129,7 +130,7 @@ def _is_small(node: torch.fx.Node) -> bool:
     if node.op != "call_function" or schema is None or any(r.alias_info is not None for r in schema.returns):
         return False
     size = value.numel() * value.element_size()
-    return bool(value.dim() and 0 < size <= SMALL and value.is_contiguous() and value.device.type == "cpu")
+    return bool(value.dim() and 0 < size <= SMALL and value.is_contiguous() and value.device.type == host().name)
 
 
 def _packed(graph: torch.fx.Graph, parts: Sequence[torch.fx.Node]) -> torch.fx.Node:

@@ -4,8 +4,7 @@ Note [What the core_aten table changes]
 torch's table is made for export, where a graph is run for its values. A training graph is also run for its gradients
 and its random numbers, and ends in a compiler that has good kernels for some ops. So:
 
-- removed, wrong in training: `_scaled_dot_product_flash_attention_for_cpu`. torch's entry swaps the forward for plain
-  math and hands the attention weights on as `logsumexp`, which the flash backward then reads. The pair stays whole.
+- removed, wrong in training: what a device names (Device.not_decomposed).
 - removed, other random numbers than eager: the entries of random ops (`bernoulli`, `rrelu_with_noise`, ...) draw
   uniform numbers and compare; ATen draws differently from the same seed. Random ops stay random ops.
 - removed, better whole: `embedding_dense_backward` (a scatter, where the entry is a masked copy and an accumulating
@@ -29,6 +28,7 @@ import torch
 import torch.fx
 
 from .. import torch_api
+from ..devices import devices
 from ..errors import UserError
 from .foreach import foreach_decompositions
 from .strides import with_eager_strides
@@ -38,7 +38,6 @@ aten = torch.ops.aten
 Table = dict[Any, Callable[..., Any]]
 
 _REMOVED = (
-    aten._scaled_dot_product_flash_attention_for_cpu,
     aten.embedding_dense_backward,
     aten.rrelu_with_noise,  # random, but carries no tag that says so
     aten.rrelu_with_noise_,
@@ -79,8 +78,9 @@ def _scans(graph: torch.fx.GraphModule) -> bool:
 def _core_aten() -> Table:
     table = torch_api.core_aten_decompositions()
     table.update(torch_api.get_decompositions(_ADDED))
+    removed = {*_REMOVED, *(torch_api.packet(op) for device in devices().values() for op in device.not_decomposed)}
     for op in list(table):
-        if getattr(op, "overloadpacket", None) in _REMOVED or is_random(op):
+        if getattr(op, "overloadpacket", None) in removed or is_random(op):
             del table[op]
     table.update(foreach_decompositions())
     table.update(_own())
@@ -138,7 +138,7 @@ def non_core_ops(graph: torch.fx.GraphModule) -> Counter[str]:
 def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
     """`aten.native_dropout` as one random op and arithmetic that a compiler can fuse; the mask is bit-equal to eager's.
 
-    Returns (input * mask / (1 - p), bool mask), as native_dropout_cpu in ATen/native/Dropout.cpp does.
+    Returns (input * mask / (1 - p), bool mask), as ATen/native/Dropout.cpp does.
 
     ATen fills the mask in the order of the input's *memory*, `bernoulli` fills a contiguous tensor. A compiled graph
     keeps no strides for its intermediates, so the order is made explicit: the mask is drawn with its dimensions in
@@ -256,11 +256,12 @@ def batch_norm_with_update_functional(
     momentum: float,
     eps: float,
 ) -> Any:
-    """The same in training, with the CPU kernel's reserve: an empty uint8 tensor after the saved statistics."""
-    if x.device.type != "cpu":
+    """The same in training, with the device's reserve after the saved statistics."""
+    reserve = _reserve(x)
+    if reserve is None:
         return NotImplemented
     found = batch_norm_functional(x, weight, bias, running_mean, running_var, True, momentum, eps)
-    return (*found[:3], x.new_empty(0, dtype=torch.uint8), *found[3:])
+    return (*found[:3], reserve, *found[3:])
 
 
 def batch_norm_no_update(
@@ -272,11 +273,17 @@ def batch_norm_no_update(
     momentum: float,
     eps: float,
 ) -> Any:
-    """`aten._batch_norm_no_update`: batch norm by the running statistics, with the CPU kernel's reserve."""
-    if x.device.type != "cpu" or running_mean is None or running_var is None:
+    """`aten._batch_norm_no_update`: batch norm by the running statistics, with the device's reserve."""
+    reserve = _reserve(x)
+    if reserve is None or running_mean is None or running_var is None:
         return NotImplemented
     found = aten._native_batch_norm_legit_no_training(x, weight, bias, running_mean, running_var, momentum, eps)
-    return (*found, x.new_empty(0, dtype=torch.uint8))
+    return (*found, reserve)
+
+
+def _reserve(x: torch.Tensor) -> torch.Tensor | None:
+    device = devices().get(x.device.type)
+    return None if device is None else device.batch_norm_reserve(x)
 
 
 def group_norm(

@@ -45,8 +45,19 @@ class Device:
     vm_device: ClassVar[tuple[int, int, int]]
 
     #: The format in which a compiled kernel is listed, as TVM calls it, and for people.
-    listing: ClassVar[str] = "ll"
-    listing_name: ClassVar[str] = "LLVM IR"
+    listing: ClassVar[str]
+    listing_name: ClassVar[str]
+
+    # ---- capture ----
+
+    #: Ops (`namespace.op`) of this device that must not be decomposed: torch's decomposition is wrong in training.
+    not_decomposed: ClassVar[tuple[str, ...]] = ()
+    #: Ops of this device -> ops with the same arguments for which PyTorch has a formula of floating-point operations.
+    same_flops: ClassVar[Mapping[str, str]] = {}
+
+    def batch_norm_reserve(self, x: torch.Tensor) -> torch.Tensor | None:
+        """What batch norm saves for its gradient beside the statistics; None: not known, and the op stays whole."""
+        return None
 
     # ---- importer ----
 
@@ -115,6 +126,9 @@ class Device:
 
     def configure(self) -> None:
         """Sets the process up before a kernel runs in it. Called often, and acts once."""
+
+    def configure_thread(self) -> None:
+        """Sets a thread up before it first runs a graph."""
 
     def before_load(self) -> None:
         """Makes visible what the code of a library calls, before it is loaded."""

@@ -1,8 +1,7 @@
 """Targets by name: what this machine can compile for, what it can run, and the TVM target behind each name.
 
-A name is `KIND` or `KIND:MODEL`: `llvm` (this machine's CPU), `llvm:skylake-avx512` (another CPU of this
-architecture), `cuda` (this machine's GPU), `cuda:sm_90`; `auto` is the kind of the graph's device. TVM is imported
-inside the functions only.
+A name is `KIND` or `KIND:MODEL`: a kind of target of TVM's, and this machine's model of it or another; `auto` is the
+kind of the graph's device. TVM is imported inside the functions only.
 """
 
 from __future__ import annotations

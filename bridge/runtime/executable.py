@@ -74,7 +74,7 @@ class Executable:
     def _machine(self) -> VirtualMachine:
         machine: VirtualMachine | None = getattr(self._threads, "machine", None)
         if machine is None:
-            torch.get_num_threads()  # OpenMP counts by thread: has ATen give this one the number that torch is set to
+            self._compiled.device.configure_thread()
             machine = self._threads.machine = VirtualMachine(self._compiled.library, self._compiled.device)
         return machine
 

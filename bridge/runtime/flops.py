@@ -8,6 +8,7 @@ are two.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,16 +16,15 @@ from typing import Any
 import torch
 from torch.utils import flop_counter
 
-from .. import pytree
+from .. import pytree, torch_api
+from ..devices import devices
 from ..plan import ExternCall, ScalarRef, TensorArg
 
-aten = torch.ops.aten
 
-#: The CPU's attention takes the arguments of the GPU's, whose formulas PyTorch has.
-_SAME_FORMULA = {
-    aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: aten._scaled_dot_product_flash_attention_backward,
-}
+@functools.cache
+def _same_formula() -> dict[Any, Any]:
+    same = [pair for device in devices().values() for pair in device.same_flops.items()]
+    return {torch_api.packet(op): torch_api.packet(other) for op, other in same}
 
 
 def bytes_of(value: Any) -> int:
@@ -60,7 +60,7 @@ def product_flops(shapes: Sequence[Sequence[int]]) -> int:
 def extern_flops(call: ExternCall, args: Sequence[Any]) -> int:
     """Operations of a call into ATen with these tensors as arguments; 0 for ops that are no products."""
     packet: Any = getattr(call.target, "overloadpacket", None)
-    formula: Any = flop_counter.flop_registry.get(_SAME_FORMULA.get(packet, packet))
+    formula: Any = flop_counter.flop_registry.get(_same_formula().get(packet, packet))
     if formula is None:
         return 0
 

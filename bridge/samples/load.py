@@ -19,6 +19,7 @@ import torch.fx
 from pydantic import ValidationError
 
 from .. import pytree, torch_api
+from ..devices import host
 from ..errors import UserError
 from ..importer.registry import overload
 from . import schema
@@ -255,7 +256,7 @@ def _checked(node: torch.fx.Node, tensor: torch.Tensor) -> int:
     if bytes_ > LARGEST_TENSORS:
         raise ValueError(f"node {node.name} makes {bytes_:,} bytes")
     dtype = str(tensor.dtype).removeprefix("torch.")
-    if tensor.layout is not torch.strided or tensor.device.type != "cpu" or dtype not in schema.DTYPES:
+    if tensor.layout is not torch.strided or tensor.device.type != host().name or dtype not in schema.DTYPES:
         raise ValueError(f"node {node.name} makes a tensor of {dtype}, {tensor.layout}, on {tensor.device}")
     there = _memory(node, tensor)
     end = tensor.storage_offset() + schema.span(list(tensor.shape), list(tensor.stride()))

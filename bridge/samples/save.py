@@ -13,6 +13,7 @@ import torch.fx
 from .. import torch_api
 from ..capture.show import render
 from ..capture.source import source_of
+from ..devices import host
 from ..errors import UserError
 from ..files import write_whole
 from ..schemas import CapturedGraph, OutputRole
@@ -81,7 +82,7 @@ class _Tensors:
         self.made: list[torch.Tensor] = []
 
     def add(self, value: torch.Tensor, may_draw: bool) -> schema.Tensor:
-        if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in _PLAIN:
+        if value.layout is not torch.strided or value.device.type != host().name or type(value) not in _PLAIN:
             raise UserError(
                 f"a sample cannot hold a value of type {type(value).__name__}, layout {value.layout}, on {value.device}"
             )

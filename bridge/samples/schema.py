@@ -13,6 +13,7 @@ import torch
 import torch.fx
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from ..devices import host
 from ..errors import UserError
 from ..schemas import GraphKind, InputRole, OutputRole
 
@@ -148,8 +149,8 @@ def written(value: Any) -> Any:
         return {"tuple": [written(v) for v in value]}
     if isinstance(value, tuple(_KINDS.values())):
         return {type(value).__name__: str(value).removeprefix("torch.")}
-    if isinstance(value, torch.device) and value.type == "cpu":
-        return {"device": "cpu"}
+    if isinstance(value, torch.device) and value.type == host().name:
+        return {"device": value.type}
     what = "symbolic size" if isinstance(value, torch.SymInt | torch.SymFloat) else type(value).__name__
     raise UserError(f"a sample cannot hold a {what}; capture without --dynamic, and without what runs outside of ATen")
 
@@ -168,8 +169,8 @@ def read(value: Any, nodes: Callable[[str], Any]) -> Any:
             return tuple([read(v, nodes) for v in held])
         if tag == "float" and isinstance(held, str):
             return float.fromhex(held)
-        if tag == "device" and held == "cpu":
-            return torch.device("cpu")
+        if tag == "device" and held == host().name:
+            return torch.device(held)
         if tag in _NAMED and isinstance(held, str) and held in _NAMED[tag]:
             return _NAMED[tag][held]
     raise ValueError(f"no argument is written as {str(value)[:80]}")

@@ -6,7 +6,10 @@ import contextlib
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ...forked import cores
 from ..base import Device, Rewrite
@@ -24,6 +27,20 @@ class Cpu(Device):
     kind = "llvm"
     is_host = True
     vm_device = (1, 0, 2)
+    listing = "ll"
+    listing_name = "LLVM IR"
+    # torch's entry swaps the forward for plain math and hands the attention weights on as `logsumexp`, which the flash
+    # backward then reads.
+    not_decomposed = ("aten._scaled_dot_product_flash_attention_for_cpu",)
+    same_flops = MappingProxyType(
+        {
+            f"aten._scaled_dot_product_flash_attention_for_cpu{end}": f"aten._scaled_dot_product_flash_attention{end}"
+            for end in ("", "_backward")
+        }
+    )
+
+    def batch_norm_reserve(self, x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(0, dtype=torch.uint8)
 
     def rewrites(self, graph: torch.fx.Graph, leave: Mapping[str, str]) -> dict[torch.fx.Node, Rewrite]:
         from .gemm_sums import rewrites
@@ -74,6 +91,9 @@ class Cpu(Device):
     def configure(self) -> None:
         configure_threads()
         configure_malloc()
+
+    def configure_thread(self) -> None:
+        torch.get_num_threads()  # OpenMP counts by thread: has ATen give this one the number that torch is set to
 
     def before_load(self) -> None:
         blas.symbols()

@@ -16,6 +16,8 @@ class Cuda(Device):
     kind = "cuda"
     compiles = False
     vm_device = (2, 0, 2)
+    listing = "cu"
+    listing_name = "CUDA source"
 
     def target(self, name: str, model: str) -> Target:
         from .target import cuda_target

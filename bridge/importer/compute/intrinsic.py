@@ -1,7 +1,7 @@
 """Functions of one element that TVM has no op for, or one that is imprecise or warns, as ops of our own.
 
 TVM can vectorise a loop around an op, which it cannot around a call of the C library. What an op becomes is decided
-when its kernel is lowered: devices/cpu/passes/intrinsics.py has float32 for `llvm`, and the C library has the rest.
+when its kernel is lowered: the device has its own for some, and the C library the rest.
 """
 
 from __future__ import annotations

@@ -182,6 +182,51 @@ def test_importer_and_runtime_know_nothing_of_each_other() -> None:
         assert [name for name in named if name.startswith(f"relaxgrad.bridge.{other}")] == []
 
 
+#: What only one device may be asked of, as whole words or parts of a name.
+DEVICE_WORDS = re.compile(r"(?<![a-z])(llvm|cpu|sgemm|omp|openmp|cuda|nvcc)(?![a-z])")
+#: File of bridge/ -> lines with such a word that are about this process or torch, and not about a device of graphs.
+ABOUT_THE_HOST = {
+    "torch_probes.py": ["value.device.type"],  # probes try what torch itself does
+    "forked.py": ["psutil.Process(pid).cpu_times()", "os.cpu_count()"],
+    "compile/worker.py": ["torch.cuda.is_initialized()"],  # a process with a driver's context cannot fork
+}
+
+
+def device_lines(text: str, allowed: list[str]) -> list[int]:
+    return [
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if DEVICE_WORDS.search(line) and not any(part in line for part in allowed)
+    ]
+
+
+def test_what_a_device_decides_stands_in_its_folder() -> None:
+    bridge = ROOT / "bridge"
+    found = [
+        f"{path.relative_to(bridge)}:{line}"
+        for path in sorted(bridge.rglob("*.py"))
+        if not (path.parent != bridge / "devices" and bridge / "devices" in path.parents)
+        for line in device_lines(path.read_text(), ABOUT_THE_HOST.get(str(path.relative_to(bridge)), []))
+    ]
+    assert found == []
+    for name, parts in ABOUT_THE_HOST.items():  # an exception that nothing needs any more
+        assert all(part in (bridge / name).read_text() for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('if x.device.type == "cpu":', True),
+        ("aten._scaled_dot_product_flash_attention_for_cpu", True),
+        ('symbol = "sgemm_"', True),
+        ("kOMP = omp_get_max_threads()", True),
+        ("def decompose(component): return compile(component)", False),
+    ],
+)
+def test_a_devices_name_is_found(line: str, named: bool) -> None:
+    assert device_lines(line, []) == ([1] if named else [])
+
+
 def test_private_torch_names_stand_in_one_module() -> None:
     wrong = [
         f"{path.relative_to(ROOT)} {name}"

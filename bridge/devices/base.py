@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import torch.fx
     from tvm.target import Target
 
-    from ..importer.context import ConversionContext
     from ..kinds import Kind
 
 
@@ -31,7 +30,7 @@ class Rewrite:
 
     nodes: Sequence[torch.fx.Node]  # in the graph's order
     kind: Kind
-    convert: Callable[[ConversionContext], Any]  # the value of the last node; where it raises, each node is converted
+    convert: Callable[[Any], Any]  # ConversionContext -> value of the last node; where it raises, each is converted
 
 
 class Device:

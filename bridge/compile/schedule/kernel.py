@@ -16,7 +16,7 @@ from .primitives import Schedule
 #: made of values that are read twice, would otherwise double the expression at every step.
 REPEATED_LOADS = 64
 #: Divisions inside divisions in an index, from which on an element is stored where a reader's index divides again: two
-#: reshapes in a row are as far as TVM's simplifier is right (tests/bridge/devices/cpu/test_schedule.py has a case).
+#: reshapes in a row are as far as TVM's simplifier is right (the tests of schedules have a case).
 NESTED_DIVISIONS = 2
 #: Functions that are worth a temporary row instead of computing them once for each reader.
 _EXPENSIVE = {

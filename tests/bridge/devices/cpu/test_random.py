@@ -11,7 +11,7 @@ from torch import Tensor
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.devices.cpu.compute import mersenne
-from relaxgrad.bridge.importer.ops import random
+from relaxgrad.bridge.devices.cpu.ops import random
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.runtime.profile import profile_kernels
 from tests.bridge.compile.kernels import build

@@ -1,0 +1,1 @@
+"""What converts ops for the toy device alone."""

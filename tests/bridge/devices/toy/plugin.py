@@ -1,0 +1,10 @@
+"""`pytest -p tests.bridge.devices.toy.plugin`: every graph of the tests is compiled for the toy device."""
+
+from __future__ import annotations
+
+from relaxgrad.bridge.devices import devices
+
+from . import DEVICE
+
+devices().clear()
+devices()[DEVICE.name] = DEVICE

@@ -92,7 +92,7 @@ def command(
         try:
             save(captured, folder)
             if inputs is not None:
-                from relaxgrad.bridge import samples
+                from relaxgrad.coverage import samples
 
                 samples.save(captured, inputs, folder, name)
                 if saved_as is Format.ONNX:

@@ -27,8 +27,8 @@ def command(
     float64 rule where they are not. Exit code 0: all are equal, or right. 1: one is not. 2: no sample, or one that is
     refused.
     """
-    from relaxgrad.bridge import samples
     from relaxgrad.bridge.errors import RelaxgradError
+    from relaxgrad.coverage import samples
     from relaxgrad.coverage.sample_graphs import verdicts as judged
 
     loaded = samples.load(folder)

@@ -116,7 +116,7 @@ def _drawing(graph: CapturedGraph) -> list[torch.fx.Node]:
 
 def draws_given(graph: CapturedGraph, inputs: list[Any]) -> tuple[CapturedGraph, list[Any]]:
     """The graph with the results of its random ops as further inputs, and its inputs with what they draw in eager."""
-    from relaxgrad.bridge.samples.groups import values_of
+    from relaxgrad.coverage.samples.groups import values_of
 
     drawn = _drawing(graph)
     values = values_of(graph.module, inputs, SEED)
@@ -182,7 +182,7 @@ def _without_form(graph: CapturedGraph, inputs: list[Any]) -> set[str]:
 
     The exporter names the first one that it meets, and a graph may have several.
     """
-    from relaxgrad.bridge.samples.groups import group_graph, values_of
+    from relaxgrad.coverage.samples.groups import group_graph, values_of
 
     values = values_of(graph.module, inputs, SEED)
     calls = {n.target: n for n in graph.module.graph.nodes if isinstance(n.target, torch_api.OpOverload) and n.users}

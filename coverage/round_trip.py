@@ -31,7 +31,7 @@ _HERE = "relaxgrad.coverage.round_trip"
 
 def save_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """For the process runner: saves the samples of `model` below `folder`; {"samples": their folders}."""
-    from relaxgrad.bridge import samples
+    from relaxgrad.coverage import samples
 
     from .harness.models import load_problem
     from .sample_graphs import Found, fused_graphs, joint_graph, step_graphs
@@ -53,7 +53,7 @@ def save_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None])
 def replay_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """For the process runner: replays `samples` below `folder` on `backend`; {"outputs": counts by verdict, "failed":
     sample -> what was wrong}."""
-    from relaxgrad.bridge import samples
+    from relaxgrad.coverage import samples
 
     from .harness.models import describe
     from .sample_graphs import verdicts

@@ -16,8 +16,8 @@ from .harness.problem import Problem, copy_tensors
 from .stock import keep_run
 
 if TYPE_CHECKING:
-    from relaxgrad.bridge.samples import Loaded
-    from relaxgrad.bridge.samples.replay import Result
+    from relaxgrad.coverage.samples import Loaded
+    from relaxgrad.coverage.samples.replay import Result
 
 LONGEST = 60  # characters of a part's name
 
@@ -33,7 +33,7 @@ class Found:
 
 def joint_graph(problem: Problem, decompose: str = "core_aten", dynamic: bool = False) -> Found:
     """The joint graph of a training step. Raises UserError as `capture_joint`."""
-    from relaxgrad.bridge.samples.values import joint_inputs
+    from relaxgrad.coverage.samples.values import joint_inputs
 
     arguments = (problem.module, problem.args, problem.kwargs)
     loss = problem.loss if problem.compile_loss else None
@@ -59,8 +59,8 @@ def step_graphs(problem: Problem, decompose: str = "core_aten", dynamic: bool = 
 
 def fused_graphs(graphs: list[Found]) -> list[Found]:
     """The groups of nodes of these graphs that fuse into one kernel each, as graphs of their own."""
-    from relaxgrad.bridge.samples.groups import fused_groups, group_graph, values_of
-    from relaxgrad.bridge.samples.save import SEED
+    from relaxgrad.coverage.samples.groups import fused_groups, group_graph, values_of
+    from relaxgrad.coverage.samples.save import SEED
 
     found: list[Found] = []
     for one in graphs:
@@ -81,7 +81,7 @@ def verdicts(loaded: Loaded, results: list[Result], backend: str) -> list[str]:
 
     The saved outputs are digests and no values: eager, by which others are judged, is equal or wrong.
     """
-    from relaxgrad.bridge.samples.load import run
+    from relaxgrad.coverage.samples.load import run
 
     if backend == "eager" or all(result.equal and result.layout for result in results):
         return ["bit-equal" if result.equal and result.layout else "" for result in results]

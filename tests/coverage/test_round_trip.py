@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from relaxgrad.bridge.samples.schema import JSON_FILE
 from relaxgrad.coverage.round_trip import main, passed, replay_task, summary
+from relaxgrad.coverage.samples.schema import JSON_FILE
 from relaxgrad.coverage.zoo import REPORTED
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from relaxgrad.bridge.devices import devices
-
-from . import DEVICE
+from tests.bridge.devices.toy import DEVICE
 
 devices().clear()
 devices()[DEVICE.name] = DEVICE

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 import torch.fx
 
-from .. import torch_api
-from ..capture.show import render
-from ..capture.source import source_of
-from ..devices import host
-from ..errors import UserError
-from ..files import write_whole
-from ..schemas import CapturedGraph, OutputRole
+from relaxgrad.bridge import torch_api
+from relaxgrad.bridge.capture.show import render
+from relaxgrad.bridge.capture.source import source_of
+from relaxgrad.bridge.devices import host
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.bridge.files import write_whole
+from relaxgrad.bridge.schemas import CapturedGraph, OutputRole
+
 from . import schema
 from .load import run, seeded
 

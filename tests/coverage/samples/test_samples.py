@@ -16,15 +16,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from relaxgrad.bridge import samples
 from relaxgrad.bridge.capture import capture_joint, capture_pair
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.bridge.samples.groups import fused_groups, group_graph, values_of
-from relaxgrad.bridge.samples.load import LARGEST_JSON
-from relaxgrad.bridge.samples.schema import JSON_FILE, TENSOR_FILE, Sample, digest, read, written
-from relaxgrad.bridge.samples.values import at_path, joint_inputs
 from relaxgrad.bridge.schemas import CapturedGraph
 from relaxgrad.cli.main import main
+from relaxgrad.coverage import samples
+from relaxgrad.coverage.samples.groups import fused_groups, group_graph, values_of
+from relaxgrad.coverage.samples.load import LARGEST_JSON
+from relaxgrad.coverage.samples.schema import JSON_FILE, TENSOR_FILE, Sample, digest, read, written
+from relaxgrad.coverage.samples.values import at_path, joint_inputs
 
 
 class Block(nn.Module):

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..compile.inspect.trace import fusion_of
-from ..importer.translate import translate
-from ..schemas import CapturedGraph, GraphInput, GraphKind, GraphOutput, InputRole, OutputRole
+from relaxgrad.bridge.compile.inspect.trace import fusion_of
+from relaxgrad.bridge.importer.translate import translate
+from relaxgrad.bridge.schemas import CapturedGraph, GraphInput, GraphKind, GraphOutput, InputRole, OutputRole
 
 
 def fused_groups(captured: CapturedGraph) -> list[tuple[str, list[torch.fx.Node]]]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from .. import torch_api
-from ..schemas import GraphKind
+from relaxgrad.bridge import torch_api
+from relaxgrad.bridge.schemas import GraphKind
+
 from . import schema
 from .load import Loaded, run
 
@@ -53,7 +54,7 @@ class _Compiled:
         self.graph = loaded.module.graph
         self._boxed: Callable[..., Any] | None = None
         if backend == "relaxgrad":
-            from ..backend import BackendOptions, compile_graph
+            from relaxgrad.bridge.backend import BackendOptions, compile_graph
 
             self._boxed = compile_graph(loaded.module, GraphKind.INFERENCE, BackendOptions(on_compile_error="raise"))
         else:

@@ -13,9 +13,9 @@ import torch
 import torch.fx
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ..devices import host
-from ..errors import UserError
-from ..schemas import GraphKind, InputRole, OutputRole
+from relaxgrad.bridge.devices import host
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.bridge.schemas import GraphKind, InputRole, OutputRole
 
 FORMAT = 1
 JSON_FILE, TENSOR_FILE, TEXT_FILE = "sample.json", "tensors.bin", "graph.txt"

@@ -18,10 +18,11 @@ import torch
 import torch.fx
 from pydantic import ValidationError
 
-from .. import pytree, torch_api
-from ..devices import host
-from ..errors import UserError
-from ..importer.registry import overload
+from relaxgrad.bridge import pytree, torch_api
+from relaxgrad.bridge.devices import host
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.bridge.importer.registry import overload
+
 from . import schema
 
 #: A sample.json of more bytes is not read.

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import UserError
-from ..schemas import CapturedGraph, GraphInput, InputRole
+from relaxgrad.bridge.errors import UserError
+from relaxgrad.bridge.schemas import CapturedGraph, GraphInput, InputRole
+
 from .load import seeded
 from .schema import Tensor
 

@@ -9,12 +9,12 @@ import torch
 import torch.fx
 
 from . import logs, torch_api
-from .capture import coalesce_saved, decompositions, describe
+from .capture import coalesce_saved, decompositions
 from .errors import UnsupportedOps, UserError
-from .graph import compile_graph, is_kept, may_compile_in_worker
+from .graph import compile_graph, compiles_in_children
 from .kinds import Reason
 from .options import OPTIONS, BackendOptions, parse_options
-from .records import of_every_op, planned_nodes, record_graphs
+from .records import planned_nodes, record_graphs
 from .schemas import GraphKind
 
 __all__ = ["OPTIONS", "BackendOptions", "compile", "compile_graph", "planned_nodes", "record_graphs", "relaxgrad"]
@@ -47,51 +47,49 @@ def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs:
     options = parse_options(kwargs.get("options"))
     logs.wanted()  # raises for a name that is none, before anything is compiled
 
+    # Both graphs at once: in two processes at the same time, or so that one exception has the reasons of both.
+    at_once = compiles_in_children(options) or options.fallback == "error"
+    refused: list[Reason] = []  # by the forward graph, of which the backward one is still to come
+
     def compiler(kind: GraphKind) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
-        return lambda graph, _: compile_graph(graph, kind, options)
+        def compile(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+            try:
+                run = compile_graph(graph, kind, options)
+            except UnsupportedOps as error:
+                refused.extend(error.reasons)
+                if kind is not GraphKind.FORWARD:
+                    raise UnsupportedOps(refused) from None
+                return _raises(refused)
+            if refused:
+                raise UnsupportedOps(refused)
+            return run
+
+        return compile
 
     backend = torch_api.aot_backend(
         fw_compiler=compiler(GraphKind.FORWARD),
         bw_compiler=compiler(GraphKind.BACKWARD),
         inference_compiler=compiler(GraphKind.INFERENCE),
         decompositions=decompositions("core_aten", gm),
-        at_once=may_compile_in_worker(options),  # both at the same time
-        partition_fn=_partition(options),
+        at_once=at_once,
+        partition_fn=_partition,
     )
     return backend(gm, example_inputs)
 
 
-def _partition(options: BackendOptions) -> Callable[..., Any]:
-    """The partitioner. Where nothing may fall back, both graphs are translated, so that one exception has the reasons
-    of both."""
-
-    def partition(*args: Any, num_fwd_outputs: int, **kwargs: Any) -> Any:
-        forward, backward = torch_api.partition(*args, num_fwd_outputs=num_fwd_outputs, **kwargs)
-        coalesce_saved(forward, backward, num_fwd_outputs)
-        if options.fallback == "error":
-            reasons: list[Reason] = []
-            for graph, kind in ((forward, GraphKind.FORWARD), (backward, GraphKind.BACKWARD)):
-                reasons += _refusals(graph, kind, options)
-            if reasons:
-                raise UnsupportedOps(reasons)
-        return forward, backward
-
-    return partition
+def _partition(*args: Any, num_fwd_outputs: int, **kwargs: Any) -> Any:
+    forward, backward = torch_api.partition(*args, num_fwd_outputs=num_fwd_outputs, **kwargs)
+    coalesce_saved(forward, backward, num_fwd_outputs)
+    return forward, backward
 
 
-def _refusals(gm: torch.fx.GraphModule, kind: GraphKind, options: BackendOptions) -> Sequence[Reason]:
-    """Every reason for which a node of the graph would run in ATen. Compiles none of them."""
-    captured = describe(gm, kind)
-    with torch_api.real_tensors():
-        if is_kept(captured, options):  # under these options, which refuse: it had none
-            return ()
-        from .importer.state import CannotTranslate, Options
-        from .importer.translate import translate
+def _raises(reasons: Sequence[Reason]) -> Callable[..., Any]:
+    """What stands for a forward graph that was refused, until the compilation of its backward graph raises."""
 
-        try:
-            return translate(captured, Options(on_compile_error=options.on_compile_error)).reasons
-        except CannotTranslate as refusal:
-            return of_every_op(gm, refusal.reason)
+    def raises(*_: Any) -> Any:
+        raise UnsupportedOps(reasons)
+
+    return torch_api.make_boxed_func(raises)
 
 
 torch_api.trace_recurrent_layers(relaxgrad)

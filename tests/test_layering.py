@@ -38,7 +38,6 @@ BRIDGE_LEVELS = {
     "records": 6,
     "graph": 6,
     "backend": 6,
-    "samples": 7,
 }
 DEVICE_LEVEL = 5  # a device, each in a folder of bridge/devices: nothing imports it by name, `devices()` finds it
 

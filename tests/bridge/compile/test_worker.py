@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from relaxgrad.bridge import forked, graph
+from relaxgrad.bridge import forked
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.compile import worker
+from relaxgrad.bridge.compile import driver, worker
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import GraphKind, GraphRecord
 
@@ -40,13 +40,13 @@ def small_graphs_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
 def built_here(monkeypatch: pytest.MonkeyPatch) -> list[GraphKind]:
     """The kinds of the graphs that this process compiles."""
     found: list[GraphKind] = []
-    build = graph._build
+    build = driver._build
 
-    def counted(captured: Any, options: Any) -> Any:
-        found.append(captured.kind)
-        return build(captured, options)
+    def counted(request: driver.Request) -> Any:
+        found.append(request.captured.kind)
+        return build(request)
 
-    monkeypatch.setattr(graph, "_build", counted)
+    monkeypatch.setattr(driver, "_build", counted)
     return found
 
 
@@ -107,21 +107,21 @@ def test_where_tvm_ends_the_child_the_graph_runs_in_aten(monkeypatch: pytest.Mon
         os.kill(os.getpid(), signal.SIGSEGV)
 
     parent = os.getpid()
-    monkeypatch.setattr(graph, "_build", lambda *a: crash(*a) if os.getpid() != parent else pytest.fail("not here"))
+    monkeypatch.setattr(driver, "_build", lambda *a: crash(*a) if os.getpid() != parent else pytest.fail("not here"))
     records, _, _ = train()
     assert [set(r.calls) for r in records] == [{Kind.FALLBACK}] * 2
     assert all("killed by SIGSEGV" in r.reasons[0].detail for r in records)
 
 
 def test_what_fails_in_the_child_is_compiled_here(monkeypatch: pytest.MonkeyPatch, built_here: list[GraphKind]) -> None:
-    build, parent = graph._build, os.getpid()
+    build, parent = driver._build, os.getpid()
 
     def fail(*arguments: Any) -> Any:
         if os.getpid() != parent:
             raise MemoryError
         return build(*arguments)
 
-    monkeypatch.setattr(graph, "_build", fail)
+    monkeypatch.setattr(driver, "_build", fail)
     records, _, _ = train()
     assert built_here == [GraphKind.FORWARD, GraphKind.BACKWARD]
     assert not any(r.reasons for r in records)
@@ -144,7 +144,7 @@ def test_where_the_system_gives_no_process_the_graph_is_compiled_here(
 def test_a_child_that_waits_for_a_lock_is_given_up_and_no_other_is_made(
     monkeypatch: pytest.MonkeyPatch, built_here: list[GraphKind]
 ) -> None:
-    build, parent = graph._build, os.getpid()
+    build, parent = driver._build, os.getpid()
     lock = threading.Lock()
     lock.acquire()  # as by a thread that is not there in the fork
 
@@ -153,7 +153,7 @@ def test_a_child_that_waits_for_a_lock_is_given_up_and_no_other_is_made(
             lock.acquire()
         return build(*arguments)
 
-    monkeypatch.setattr(graph, "_build", wait)
+    monkeypatch.setattr(driver, "_build", wait)
     monkeypatch.setattr(forked, "STUCK", 1.0)
     with pytest.warns(RuntimeWarning, match="relaxgrad compiles in this process from now on"):
         train()
@@ -182,7 +182,7 @@ def test_a_graph_that_is_never_called_is_recorded_when_the_recording_ends() -> N
 
 
 def test_a_child_that_someone_kills_costs_its_graph_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "_build", lambda *_: time.sleep(60))
+    monkeypatch.setattr(driver, "_build", lambda *_: time.sleep(60))
     before = {p.pid for p in psutil.Process().children()}
 
     def kill_what_comes() -> None:

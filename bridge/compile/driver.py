@@ -1,5 +1,5 @@
-"""A captured graph to a compiled one, by three strategies with one result: found in the cache, compiled by this process,
-or compiled by a child of it."""
+"""A captured graph to a compiled one, by three strategies with one result: found in the cache, compiled by this
+process, or compiled by a child of it."""
 
 from __future__ import annotations
 

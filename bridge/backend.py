@@ -28,7 +28,7 @@ def relaxgrad(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs:
       with the reasons of the forward and the backward graph, each with the line of the model. torch.compile wraps it in
       BackendCompilerFailed: the message has the list, `error.inner_exception.reasons` has the values.
     - `target`: "auto" (that of the tensors' device, this machine's), or another one of it as
-      `devices.targets.resolve_target` takes it.
+      `targets.resolve_target` takes it.
     - `on_compile_error`, for debugging the bridge: "aten" makes a fault of a converter or of TVM one more reason for
       ATen; "raise" raises it.
     - `cache`: "on" keeps compiled graphs for the next process; "off", as RELAXGRAD_CACHE=0 in the environment, compiles

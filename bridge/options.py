@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .devices.targets import AUTO
 from .errors import UserError
+from .targets import AUTO
 
 #: The options and the values that each takes; the first is the default.
 OPTIONS = {

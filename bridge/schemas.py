@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from .devices import Device, device_of
+from .device import Device, device_of
 from .kinds import Kind, Reason, SourceLine
 
 if TYPE_CHECKING:

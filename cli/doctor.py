@@ -128,7 +128,7 @@ def examine_cpu() -> Cpu:
 
 def examine_target(name: str) -> TargetReport:
     """Compiles a tiny kernel for `name` and asks whether it runs here."""
-    from relaxgrad.bridge.devices import targets
+    from relaxgrad.bridge import targets
 
     compiled = targets.probe_compile(name)
     try:

@@ -49,7 +49,7 @@ def command(
     names = _names(models or [], all_models)
     if fallback not in ("aten", "error"):
         raise UserError(f"--fallback is aten or error, not {fallback!r}")
-    from relaxgrad.bridge.devices.targets import resolve_target
+    from relaxgrad.bridge.targets import resolve_target
     from relaxgrad.coverage.harness.records import check_writable, versions, write_json
 
     if json_file is not None:

@@ -141,7 +141,7 @@ _DTYPE_NAMES = {
 
 def family_of(name: str, op: dict[str, Any]) -> str:
     """The family of an op with its data: the importer's file that converts it, or how it runs (a key of FAMILIES)."""
-    from relaxgrad.bridge.devices import host
+    from relaxgrad.bridge.device import host
     from relaxgrad.bridge.importer.registry import implementations, overload
 
     found = overload(name) if name.count(".") == 2 else None

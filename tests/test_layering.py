@@ -27,19 +27,20 @@ COMPATIBILITY_MODULE = "relaxgrad.bridge.torch_api"  # the one module that names
 BRIDGE_LEVELS = {
     "torch_api": 1,
     "pytree": 1,
-    "devices": 1,  # what is asked of a device, and the list of them
+    "device": 1,  # what is asked of a device, and the list of them
+    "targets": 1,
     "schemas": 1,
     "options": 1,
     "capture": 2,
     "importer": 3,
     "runtime": 3,
     "compile": 4,
+    "devices": 5,  # each in a folder: nothing imports one by name, `device.devices()` finds it
     "logs": 6,
     "records": 6,
     "graph": 6,
     "backend": 6,
 }
-DEVICE_LEVEL = 5  # a device, each in a folder of bridge/devices: nothing imports it by name, `devices()` finds it
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,6 @@ def wrong_arrows(module: str, found: list[Import]) -> list[str]:
 
 def bridge_level(parts: list[str]) -> int:
     """The level of `["relaxgrad", "bridge", NAME, ...]`."""
-    if parts[2:3] == ["devices"] and (ROOT / "bridge" / "devices" / "".join(parts[3:4])).is_dir() and parts[3:4]:
-        return DEVICE_LEVEL
     return BRIDGE_LEVELS.get("".join(parts[2:3]), 0)
 
 
@@ -204,7 +203,7 @@ def test_what_a_device_decides_stands_in_its_folder() -> None:
     found = [
         f"{path.relative_to(bridge)}:{line}"
         for path in sorted(bridge.rglob("*.py"))
-        if not (path.parent != bridge / "devices" and bridge / "devices" in path.parents)
+        if bridge / "devices" not in path.parents
         for line in device_lines(path.read_text(), ABOUT_THE_HOST.get(str(path.relative_to(bridge)), []))
     ]
     assert found == []

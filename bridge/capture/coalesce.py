@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 from .. import torch_api
-from ..devices import host
+from ..device import host
 
 aten = torch.ops.aten
 

@@ -28,7 +28,7 @@ import torch
 import torch.fx
 
 from .. import torch_api
-from ..devices import devices
+from ..device import devices
 from ..errors import UserError
 from .foreach import foreach_decompositions
 from .strides import with_eager_strides

@@ -136,10 +136,10 @@ class _Built:
 
 def _build(request: Request) -> _Built:
     """Translates and compiles a graph. Nodes whose kernel TVM fails to compile run in ATen."""
-    from ..devices.targets import resolve_target
     from ..importer.state import Options
     from ..importer.translate import translate
     from ..runtime.compiled import Compiled
+    from ..targets import resolve_target
     from .pipeline import compile_module
 
     captured, options = request.captured, request.options

@@ -11,7 +11,7 @@ from tvm import relax, tirx
 from tvm.relax import transform as rx
 
 from ..attributes import LIBRARY_CALL, OVERWRITES, WRITTEN
-from ..devices import Device
+from ..device import Device
 from ..kinds import Kernel, Kind
 from ..runtime.virtual_machine import RELEASE
 from .flop_count import operations

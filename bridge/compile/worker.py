@@ -28,12 +28,12 @@ from typing import Any
 
 import torch
 
-from ..devices import Device
-from ..devices.targets import AUTO, resolve_target
+from ..device import Device
 from ..errors import CompilerDied
 from ..forked import STUCK, Fork, cores
 from ..runtime.compiled import Compiled
 from ..schemas import CapturedGraph
+from ..targets import AUTO, resolve_target
 from .cache import entries as cache
 from .cache.folder import Folder
 from .cache.key import Key

@@ -17,7 +17,7 @@ import torch
 import torch.fx
 
 from .. import pytree, torch_api
-from ..devices import Device
+from ..device import Device
 from ..kinds import Kind, ReasonKind
 
 

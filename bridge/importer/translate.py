@@ -25,7 +25,7 @@ from tvm import relax
 from .. import pytree, torch_api
 from ..attributes import NEW_VALUES
 from ..capture.source import source_of
-from ..devices import Rewrite
+from ..device import Rewrite
 from ..errors import UnsupportedOps, last_line
 from ..kinds import Kind, Reason, ReasonKind
 from ..plan import CallingPlan, NodeReport, Translation

@@ -11,7 +11,7 @@ import tvm
 from tvm import tirx
 
 from .. import torch_api
-from ..devices import Device
+from ..device import Device
 
 #: torch dtypes that TVM tensors can carry here; values of any other dtype stay opaque (ATen only).
 DTYPES: dict[torch.dtype, str] = {

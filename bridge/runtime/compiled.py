@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..devices import Device
+from ..device import Device
 from ..kinds import Kernel
 from ..plan import CallingPlan, NodeReport
 

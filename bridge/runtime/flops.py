@@ -17,7 +17,7 @@ import torch
 from torch.utils import flop_counter
 
 from .. import pytree, torch_api
-from ..devices import devices
+from ..device import devices
 from ..plan import ExternCall, ScalarRef, TensorArg
 
 

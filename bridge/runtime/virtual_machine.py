@@ -24,7 +24,7 @@ from typing import Any
 
 import tvm_ffi
 
-from ..devices import Device
+from ..device import Device
 
 #: The function of a library that returns an empty tuple: see Note [What the virtual machine holds].
 RELEASE = "release"

@@ -19,7 +19,7 @@ import torch.fx
 from pydantic import ValidationError
 
 from relaxgrad.bridge import pytree, torch_api
-from relaxgrad.bridge.devices import host
+from relaxgrad.bridge.device import host
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.importer.registry import overload
 

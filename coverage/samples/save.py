@@ -13,7 +13,7 @@ import torch.fx
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.capture.show import render
 from relaxgrad.bridge.capture.source import source_of
-from relaxgrad.bridge.devices import host
+from relaxgrad.bridge.device import host
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.files import write_whole
 from relaxgrad.bridge.schemas import CapturedGraph, OutputRole

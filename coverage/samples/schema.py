@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from relaxgrad.bridge.devices import host
+from relaxgrad.bridge.device import host
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.schemas import GraphKind, InputRole, OutputRole
 

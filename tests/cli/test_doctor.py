@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from relaxgrad.bridge import torch_api
-from relaxgrad.bridge.devices import targets
+from relaxgrad.bridge import targets, torch_api
 from relaxgrad.bridge.devices.cpu.host import host_cpu
 from relaxgrad.bridge.devices.cpu.target import llvm_target
 from relaxgrad.bridge.devices.cuda.target import cuda_target

@@ -30,7 +30,7 @@ import torch
 import torch.fx
 
 from ... import torch_api
-from ...devices import Device
+from ...device import Device
 from ...importer.constants import attribute
 from ...importer.views import VIEW_OPS
 from ...schemas import CapturedGraph, GraphKind

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...devices import Device, host
+from ...device import Device, host
 from ...runtime.virtual_machine import load_library
 
 #: Looked for in this order. A linker by itself takes 10 ms, one called by a compiler 50 ms.

@@ -11,13 +11,13 @@ import tvm
 from tvm import relax, tirx
 
 from ...attributes import LIBRARY_CALL
-from ...devices import Device
-from ...devices.targets import AUTO, resolve_target
+from ...device import Device
 from ...importer.state import Options
 from ...importer.translate import translate
 from ...kinds import Kind
 from ...plan import Translation
 from ...schemas import CapturedGraph
+from ...targets import AUTO, resolve_target
 from ..passes import lowering
 from ..passes.in_place import before_in_place
 from ..pipeline import run_passes

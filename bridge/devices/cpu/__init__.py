@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...device import Device, Rewrite
 from ...forked import cores
-from ..base import Device, Rewrite
 from . import blas, host, openmp
 from .malloc import configure_malloc
 from .threads import configure_threads

@@ -194,7 +194,7 @@ def _machine(sizes: Sequence[tuple[int, int]], product: Callable[[Any, Any], Any
     from ...importer.kernel import make_kernel
     from ...importer.types import Symbols
     from ...runtime.virtual_machine import VirtualMachine
-    from ..targets import resolve_target
+    from ...targets import resolve_target
 
     builder = relax.BlockBuilder()
     given = [relax.Var(name, relax.TensorType(size, "float32")) for name, size in zip("ab", sizes, strict=True)]

@@ -17,10 +17,10 @@ import torch
 import torch.fx
 
 from ... import torch_api
+from ...device import Rewrite
 from ...importer.compute import layout
 from ...importer.compute.stack import stacked
 from ...kinds import Kind
-from ..base import Rewrite
 from . import blas
 from .compute import gemm
 from .compute.gemm import Matrix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from ..base import Device
+from ...device import Device
 
 if TYPE_CHECKING:
     from tvm.target import Target

@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...device import host
 from ...errors import UserError
-from .. import host
 
 if TYPE_CHECKING:
     from tvm.target import Target

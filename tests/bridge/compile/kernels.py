@@ -15,7 +15,7 @@ from relaxgrad.bridge.compile.schedule import rule
 from relaxgrad.bridge.devices.cpu.passes import intrinsics
 from relaxgrad.bridge.devices.cpu.passes.selects import keep_selects
 from relaxgrad.bridge.devices.cpu.schedule import RULES
-from relaxgrad.bridge.devices.targets import resolve_target
+from relaxgrad.bridge.targets import resolve_target
 
 
 def scheduled(kernel: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -13,9 +13,9 @@ from torch import Tensor
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.compile.cache.key import key_of
 from relaxgrad.bridge.compile.pipeline import compile_module
-from relaxgrad.bridge.devices.targets import resolve_target
 from relaxgrad.bridge.importer.translate import translate
 from relaxgrad.bridge.schemas import CapturedGraph, GraphKind
+from relaxgrad.bridge.targets import resolve_target
 
 aten = torch.ops.aten
 NODES_OF_A_BLOCK = 7

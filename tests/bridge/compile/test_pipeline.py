@@ -6,10 +6,10 @@ import torch
 from tvm import relax, te, tirx
 
 from relaxgrad.bridge.compile import pipeline
-from relaxgrad.bridge.devices import host
+from relaxgrad.bridge.device import host
 from relaxgrad.bridge.devices.cpu.passes import intrinsics
-from relaxgrad.bridge.devices.targets import resolve_target
 from relaxgrad.bridge.kinds import Kind
+from relaxgrad.bridge.targets import resolve_target
 
 
 def _doubling(size: int) -> tuple[relax.BlockBuilder, torch.Tensor]:

@@ -14,8 +14,8 @@ from tvm_ffi.structural import structural_equal
 from relaxgrad.bridge.compile.schedule import apply_rules
 from relaxgrad.bridge.compile.schedule.analysis import has_root
 from relaxgrad.bridge.compile.schedule.kernel import analysed
-from relaxgrad.bridge.devices.targets import resolve_target
 from relaxgrad.bridge.importer.compute import norm
+from relaxgrad.bridge.targets import resolve_target
 
 TARGET = resolve_target("llvm")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from relaxgrad.bridge.devices import targets as target
+from relaxgrad.bridge import targets as target
 from relaxgrad.bridge.devices.cpu import host
 from relaxgrad.bridge.devices.cpu import target as cpu_target
 from relaxgrad.bridge.devices.cuda import target as cuda_target

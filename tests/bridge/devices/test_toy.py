@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import torch
 import tests.bridge.devices.toy.plugin
-from relaxgrad.bridge.devices import device_of, devices
+from relaxgrad.bridge.device import device_of, devices
 from relaxgrad.bridge.kinds import Kind
 from tests.bridge.importer.harness import run_test
 

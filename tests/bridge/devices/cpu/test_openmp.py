@@ -15,9 +15,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from relaxgrad.bridge.compile.cache.link import export
-from relaxgrad.bridge.devices import host
+from relaxgrad.bridge.device import host
 from relaxgrad.bridge.devices.cpu.openmp import join_openmp
-from relaxgrad.bridge.devices.targets import resolve_target
+from relaxgrad.bridge.targets import resolve_target
 
 SIZE = 1000
 

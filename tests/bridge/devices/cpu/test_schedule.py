@@ -14,8 +14,8 @@ from relaxgrad.bridge.backend import relaxgrad
 from relaxgrad.bridge.compile.schedule import apply_rules
 from relaxgrad.bridge.devices.cpu.schedule import BLOCK_RULES, RULES
 from relaxgrad.bridge.devices.cpu.schedule.each_block import EachBlock
-from relaxgrad.bridge.devices.targets import resolve_target
 from relaxgrad.bridge.importer.compute import layout, norm, pointwise, reduce
+from relaxgrad.bridge.targets import resolve_target
 from tests.bridge.compile.kernels import build, build_symbolic
 
 ACCUMULATE = ("float32", "float64", "float32")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relaxgrad.bridge.devices import Device
+from relaxgrad.bridge.device import Device
 
 
 class Toy(Device):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relaxgrad.bridge.devices import devices
+from relaxgrad.bridge.device import devices
 from tests.bridge.devices.toy import DEVICE
 
 devices().clear()

@@ -15,11 +15,11 @@ import tvm
 from torch import Tensor
 from tvm import s_tir, te, tirx
 
-from relaxgrad.bridge.devices import host
+from relaxgrad.bridge.device import host
 from relaxgrad.bridge.devices.cpu.math import FUNCTIONS
 from relaxgrad.bridge.devices.cpu.passes import intrinsics
-from relaxgrad.bridge.devices.targets import resolve_target
 from relaxgrad.bridge.importer.compute import intrinsic
+from relaxgrad.bridge.targets import resolve_target
 from tests.bridge.compile.kernels import scheduled
 from tests.expected_skips import Lacking, skip
 

@@ -11,9 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError
-from . import devices, host
-from .base import Device
+from .device import Device, devices, host
+from .errors import UserError
 
 if TYPE_CHECKING:
     from tvm.target import Target

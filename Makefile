@@ -52,6 +52,7 @@ readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.onnx_page
 	$(BIN)/python -m relaxgrad.reports.numbers_page
 	$(BIN)/python -m relaxgrad.reports.schema_page
+	$(BIN)/python -m relaxgrad.reports.architecture_page
 	$(BIN)/python -m relaxgrad.reports.walk_page
 	$(BIN)/python -m relaxgrad.reports.readme
 

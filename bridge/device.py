@@ -170,8 +170,7 @@ class Device:
 @functools.cache
 def devices() -> dict[str, Device]:
     """torch's name of a device -> the device. Loads every folder of `bridge/devices` at the first call."""
-    from . import devices as folder
-
+    folder = importlib.import_module(f"{__package__}.devices")
     folders = (module.name for module in pkgutil.iter_modules(folder.__path__) if module.ispkg)
     found = (importlib.import_module(f"{folder.__name__}.{name}").DEVICE for name in folders)
     return {device.name: device for device in found}

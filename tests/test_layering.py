@@ -11,15 +11,14 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
+from relaxgrad.reports.architecture_page import FOLDERS, Import, imports, imports_of, module_name
+
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("bridge", "coverage", "benchmarks", "reports", "cli")  # each may import those before it
 MAX_LINES = 600
 COMPATIBILITY_MODULE = "relaxgrad.bridge.torch_api"  # the one module that names private parts of torch
 
@@ -43,48 +42,8 @@ BRIDGE_LEVELS = {
 }
 
 
-@dataclass(frozen=True)
-class Import:
-    """One imported module; `from a import b` counts as `a.b`, which is a module or a name in one."""
-
-    target: str
-    line: int
-    at_run_time: bool  # False under `if TYPE_CHECKING:`
-
-
 def sources() -> list[Path]:
     return sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
-
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(("relaxgrad", *(parts[:-1] if parts[-1] == "__init__" else parts)))
-
-
-def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]:
-    """Every import of a module's source, relative ones made absolute."""
-    package = module.split(".") if is_package else module.split(".")[:-1]
-    only_typing = {
-        id(child)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for statement in node.body
-        for child in ast.walk(statement)
-    }
-    for node in ast.walk(tree):
-        at_run_time = id(node) not in only_typing
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, node.lineno, at_run_time)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            prefix = ".".join([*base, *(node.module or "").split(".")]).strip(".")
-            for alias in node.names:
-                yield Import(f"{prefix}.{alias.name}", node.lineno, at_run_time)
-
-
-def imports_of(path: Path) -> list[Import]:
-    return list(imports(ast.parse(path.read_text()), module_name(path), path.name == "__init__.py"))
 
 
 def wrong_arrows(module: str, found: list[Import]) -> list[str]:
@@ -139,7 +98,9 @@ def test_there_is_code_in_the_folders() -> None:
 
 
 def test_arrows_point_one_way() -> None:
-    assert [w for path in sources() for w in wrong_arrows(module_name(path), imports_of(path))] == []
+    assert [
+        w for path in sources() for w in wrong_arrows(module_name(path.relative_to(ROOT)), imports_of(path, ROOT))
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -176,7 +137,7 @@ def test_importer_and_runtime_know_nothing_of_each_other() -> None:
     for own, other in (("importer", "runtime"), ("runtime", "importer")):
         files = list((ROOT / "bridge" / own).rglob("*.py"))
         assert files
-        named = [entry.target for path in files for entry in imports_of(path)]
+        named = [entry.target for path in files for entry in imports_of(path, ROOT)]
         assert [name for name in named if name.startswith(f"relaxgrad.bridge.{other}")] == []
 
 
@@ -229,8 +190,8 @@ def test_private_torch_names_stand_in_one_module() -> None:
     wrong = [
         f"{path.relative_to(ROOT)} {name}"
         for path in sources()
-        if module_name(path) != COMPATIBILITY_MODULE
-        for name in private_torch_names(ast.parse(path.read_text()), imports_of(path))
+        if module_name(path.relative_to(ROOT)) != COMPATIBILITY_MODULE
+        for name in private_torch_names(ast.parse(path.read_text()), imports_of(path, ROOT))
     ]
     assert wrong == [], f"import these in bridge/torch_api.py, with a probe: {wrong}"
 
@@ -277,7 +238,7 @@ def listed_packages() -> set[str]:
 
 
 def test_the_list_of_packages_is_complete() -> None:
-    present = {module_name(path.parent / "__init__.py") for path in sources()}
+    present = {module_name((path.parent / "__init__.py").relative_to(ROOT)) for path in sources()}
     listed = listed_packages()
     assert present - listed == set(), "folders with modules that pyproject.toml does not list"
     without_folder = {n for n in listed if not (ROOT / Path(*n.split(".")[1:])).is_dir()}

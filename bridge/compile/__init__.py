@@ -1,1 +1,1 @@
-"""Relax module -> executable: targets, passes, kernel schedules."""
+"""Translation -> library: lookup, passes, kernel schedules, and what is kept for the next process."""

@@ -168,8 +168,7 @@ def registry() -> dict[Any, list[Implementation]]:
     """All implementations. Loads every file of `ops/` on first use; a device loads its own."""
     global _loaded
     if not _loaded:
-        from . import ops
-
+        ops = importlib.import_module(f"{__package__}.ops")
         for module in pkgutil.iter_modules(ops.__path__):
             importlib.import_module(f"{ops.__name__}.{module.name}")
         _loaded = True

@@ -23,9 +23,10 @@ import torch.fx
 
 from ...compile.cache import folder as cache_folder
 from ...compile.cache.key import environment
+from ...device import host
 from ...files import write_whole
 from ...forked import in_fork
-from . import DEVICE, blas
+from . import blas
 from .blas import FEWEST_COLUMNS, SMALL_M
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _has_small_m(module: torch.fx.GraphModule) -> bool:
 
 
 def _kept_or_measured(keeps: bool) -> frozenset[int]:
-    machine = hashlib.sha256(repr(environment(DEVICE)).encode()).hexdigest()[:40]
+    machine = hashlib.sha256(repr(environment(host())).encode()).hexdigest()[:40]
     folder = cache_folder.Folder(cache_folder.location())
     keeps = keeps and cache_folder.enabled()
     known = _read() if keeps and folder.usable() else {}
@@ -141,7 +142,7 @@ def _measured() -> frozenset[int] | None:
         return frozenset()
     if not worker.possible():
         return None
-    worker.load_compiler(DEVICE)
+    worker.load_compiler(host())
 
     def work() -> dict[str, list[int]]:
         torch.set_num_threads(1)
@@ -203,8 +204,9 @@ def _machine(sizes: Sequence[tuple[int, int]], product: Callable[[Any, Any], Any
             call = make_kernel(builder, Symbols(), product, given, (), "product").call(given)
             result = builder.emit_output(builder.normalize(call))
         builder.emit_func_output(relax.Tuple([result]))
-    code = compile_module(builder.get(), DEVICE, resolve_target(DEVICE.kind))
-    library = cache_link.load(code.executable, DEVICE)
+    device = host()
+    code = compile_module(builder.get(), device, resolve_target(device.kind))
+    library = cache_link.load(code.executable, device)
     if library is None:
         raise RuntimeError("without a linker, loops would run on other threads than the BLAS's")
-    return VirtualMachine(library, DEVICE)
+    return VirtualMachine(library, device)

@@ -137,7 +137,7 @@ def page(root: Path) -> str:
         "# The house\n",
         "Made by `python -m relaxgrad.reports.architecture_page` from the imports in the sources. An arrow says that",
         "one imports the other; arrows that follow from others are left out. All arrows point down: there is no circle",
-        "and no arrow back up (`tests/test_layering.py`). A device is found by its folder's name, and imported by nothing.",
+        "and no arrow back up (`tests/test_layering.py`). A device is found by its folder and imported by nothing.",
     ]
     for folder in INSIDES:
         found = rooms(root, folder)

@@ -248,7 +248,7 @@ def test_a_library_with_a_missing_symbol_is_not_kept(folder: Path, monkeypatch: 
 def test_what_cannot_be_written_is_one_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, said: str
 ) -> None:
-    def fails(executable: Any, path: Path) -> None:
+    def fails(executable: Any, path: Path, device: Any) -> None:
         path.write_bytes(b"half")
         raise fault
 

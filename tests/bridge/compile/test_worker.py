@@ -103,7 +103,7 @@ def test_the_child_fills_the_cache(
 
 
 def test_where_tvm_ends_the_child_the_graph_runs_in_aten(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(captured: Any, options: Any) -> Any:
+    def crash(request: driver.Request) -> Any:
         os.kill(os.getpid(), signal.SIGSEGV)
 
     parent = os.getpid()
@@ -200,7 +200,7 @@ def test_a_child_that_someone_kills_costs_its_graph_only(monkeypatch: pytest.Mon
 
 
 def test_no_more_children_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "cpu_cores", lambda: 1)
+    monkeypatch.setattr(worker, "cores", lambda: 1)
     most = 0
     fork = worker.Fork
 

@@ -44,7 +44,8 @@ def _is_called(call: Call) -> bool:
 def _is_of_few_rows(call: Call) -> bool:
     """Whether generated code does a product better than the BLAS, as far as this machine was measured."""
     left, _ = _factors(call)
-    return left.dtype is torch.float32 and left.shape[0] in call.tuned and _is_called(call)
+    rows = left.shape[0]
+    return left.dtype is torch.float32 and isinstance(rows, int) and rows in call.tuned and _is_called(call)
 
 
 def _factors(call: Call) -> tuple[torch.Tensor, torch.Tensor]:

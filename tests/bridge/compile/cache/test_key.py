@@ -171,7 +171,7 @@ def test_values_of_constants_have_none() -> None:
 
 def test_what_lies_around_a_graph_has_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {name(Z())}
-    monkeypatch.setattr(cache_key, "cpu_cores", lambda: 97)
+    monkeypatch.setattr(captured(T()).device, "fingerprint", lambda: ["another machine"])
     names.add(name(Z()))
     monkeypatch.setattr(cache_key, "_installation", lambda: [["2.99", "0.99"], "", "Linux", ["x86_64", "flags: none"]])
     names.add(name(Z()))
@@ -315,10 +315,3 @@ def test_an_edit_after_the_bridge_was_loaded_is_seen(tmp_path: Path, monkeypatch
     assert cache_key.changed_since(loaded)
     file.unlink()
     assert cache_key.changed_since(loaded)
-
-
-def test_the_cpu_is_told_by_what_it_can_do(tmp_path: Path) -> None:
-    file = tmp_path / "cpuinfo"
-    file.write_text("processor: 0\nmodel name: A\nflags: avx2\ncpu MHz: 1000\n\nprocessor: 1\nmodel name: B\n")
-    assert cache_key._cpu(str(file))[1:] == ["model name:A", "flags:avx2"]
-    assert len(cache_key._cpu(str(tmp_path / "none"))) == 2

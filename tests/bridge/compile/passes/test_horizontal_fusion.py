@@ -110,8 +110,8 @@ def test_a_reshape_shares_memory_as_before(monkeypatch: pytest.MonkeyPatch) -> N
     texts: list[str] = []
     run = pipeline.run_passes
 
-    def observed(module: object, target: object, *_: object) -> object:
-        return run(module, target, lambda name, m: texts.append(str(m["main"])) if "Reshape" in name else None)
+    def observed(module: object, device: object, target: object, *_: object) -> object:
+        return run(module, device, target, lambda name, m: texts.append(str(m["main"])) if "Reshape" in name else None)
 
     monkeypatch.setattr(pipeline, "run_passes", observed)
 

@@ -124,7 +124,7 @@ def test_machines_that_share_a_folder_keep_their_own_answers(
 ) -> None:
     for machine in range(2 * gemm_autotuning.KEPT):
         forget(monkeypatch)
-        monkeypatch.setattr(gemm_autotuning, "environment", lambda machine=machine: [machine])
+        monkeypatch.setattr(gemm_autotuning, "environment", lambda _, machine=machine: [machine])
         products_run(8)
     forget(monkeypatch)
     products_run(9)  # the last one again

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from relaxgrad.bridge import torch_api
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from relaxgrad.bridge.devices.cpu.ops.gemm_sums import sums_of_products
+from relaxgrad.bridge.devices.cpu.gemm_sums import sums_of_products
 from relaxgrad.bridge.kinds import Kind
 
 OPTIONS = {"on_compile_error": "raise", "fallback": "error"}

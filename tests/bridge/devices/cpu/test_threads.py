@@ -60,9 +60,9 @@ def _run(program: str, threads: int = 2) -> list[str]:
     start = (
         f"import os, torch; torch.set_num_threads({threads})\n"
         "from relaxgrad.bridge.backend import relaxgrad\n"
-        "from relaxgrad.bridge.runtime import openmp, virtual_machine\n"
-        "joined = []\n"
-        "virtual_machine.join_openmp = lambda path: joined.append(openmp.join_openmp(path))\n"
+        "from relaxgrad.bridge.devices.cpu import openmp\n"
+        "joined, join = [], openmp.join_openmp\n"
+        "openmp.join_openmp = lambda path: joined.append(join(path))\n"
         "def threads(): return len(os.listdir('/proc/self/task'))\n"
         "def compiled(f): return torch.compile(f, backend=relaxgrad, options={'on_compile_error': 'raise'})\n"
     )

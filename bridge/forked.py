@@ -93,7 +93,7 @@ class Fork:
                 if seconds != used:
                     used, moved = seconds, now
                 elif now - moved > STUCK:
-                    return text, f"stuck: no processor time in {STUCK:.0f} s"
+                    return text, f"stuck: no CPU time in {STUCK:.0f} s"
 
 
 def in_fork(function: Callable[[], dict[str, Any]], timeout: float) -> tuple[dict[str, Any] | None, str]:

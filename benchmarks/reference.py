@@ -1,8 +1,8 @@
-"""The judge's worker: eager's first step and its float64 reference, and every contender's first step held against them.
+"""The judge's worker: eager's first step and its float64 reference, and every candidate's first step held against them.
 
 The judgement is that of `relaxgrad train` (coverage/harness/numbers.py); where a first step is not right,
 `conditioning` asks what eager itself does there (coverage/harness/conditioning.py). The parameters after an optimizer
-step are judged against AdamW on the contender's own gradients: AdamW divides a gradient by its size, so where a
+step are judged against AdamW on the candidate's own gradients: AdamW divides a gradient by its size, so where a
 gradient is noise the update of eager is noise as well, and tells nothing of the optimizer. A compiled optimizer gets
 its step count as a float32 tensor, and `1 - 0.999 ** step` loses four digits there; so the rounding that is allowed is
 that of AdamW with float32 steps, and not that of eager's, whose steps are Python numbers.
@@ -32,7 +32,7 @@ from relaxgrad.coverage.harness.train_record import Judgement
 from relaxgrad.coverage.harness.trainee import LEARNING_RATE
 from relaxgrad.coverage.harness.training import judge_buffers, judgement
 
-from .contenders import Contender
+from .candidates import Candidate
 from .session import load_like, start_of
 
 Emit = Callable[[dict[str, Any]], None]
@@ -44,7 +44,7 @@ def session(arguments: dict[str, Any], emit: Emit) -> Callable[[dict[str, Any]],
 
     The session answers {"do": "parameters"} with their number and the inputs' shapes, {"do": "judge", "values": file}
     with a Judgement of loss, gradients, buffers and parameters, and {"do": "conditioning", "values": file,
-    "contender": name} with {"ill_conditioned": bool, "told": both figures in a line}.
+    "candidate": name} with {"ill_conditioned": bool, "told": both figures in a line}.
     Raises UserError for a model that does not run in eager.
     """
     judge = _Judge(arguments["model"], arguments["seed"], Path(arguments["start"]))
@@ -84,11 +84,11 @@ class _Judge:
         spread = EagerSpread(self._build, self.seed, self.reference, self.eager, steps=1)
         found = conditioning(self.seed, self.reference, self.eager, result, spread)
         if found.covered:
-            contender = Contender(command["contender"], draw_as_eager=True)
-            contender.load()
-            with contender.recording():
+            candidate = Candidate(command["candidate"], draw_as_eager=True)
+            candidate.load()
+            with candidate.recording():
                 found.float64, found.float64_reason = float64_difference(
-                    self._build, self.seed, contender.compile, contender.did_nothing
+                    self._build, self.seed, candidate.compile, candidate.did_nothing
                 )
         return {"ill_conditioned": is_ill_conditioned(found), "told": found.told()}
 
@@ -96,7 +96,7 @@ class _Judge:
         return load_like(self.model, self.seed, self.start)
 
     def _zeros(self, found: dict[str, Any]) -> frozenset[str]:
-        """See `zeros_of_aot`; asked only where the contender has a gradient and eager has none."""
+        """See `zeros_of_aot`; asked only where the candidate has a gradient and eager has none."""
         if all(found["gradients"].get(n) is None for n, g in self.eager.gradients.items() if g is None):
             return frozenset()
         return zeros_of_aot(self._build, self.seed)

@@ -1,21 +1,21 @@
-"""One model, every contender: right first, then timed in turns. The parent's side; it imports no torch.
+"""One model, every candidate: right first, then timed in turns. The parent's side; it imports no torch.
 
 Note [The protocol of a benchmark]
-- A worker process for each contender, with the same parameters, inputs and random state, and the same environment.
+- A worker process for each candidate, with the same parameters, inputs and random state, and the same environment.
   Exactly one runs at any time; the others are blocked on a pipe. Before the first of them runs they all import torch
   and build the model, at once: nothing of that is measured.
 - Cold: caches off, and the cache folder empty. A process first imports what it needs and compiles a function of one
   line; that is `loading`. Then the first step of the model is timed, and with it the backend's own share.
 - Warm: one process fills the cache folder, and the first step of another on the same folder is timed.
-- The first step of every contender, cold and warm, is judged by the float64 rule. One that is wrong is not timed; one
+- The first step of every candidate, cold and warm, is judged by the float64 rule. One that is wrong is not timed; one
   that is right and less accurate than eager is, and so is one where eager itself moves as far (its record says so).
   Inductor draws dropout masks with a generator of its own, so where its first step is another than eager's, one more
   process in which it draws as eager does is judged in its place; timed is the one with its own, which is the faster.
 - Turns A B A B ...: a step that is not timed (the others have taken the caches), then so many timed ones as make a turn
-  of TURN seconds for the slowest contender, the same number for all. Warm-up rounds are left out. The value of a round
+  of TURN seconds for the slowest candidate, the same number for all. Warm-up rounds are left out. The value of a round
   is the mean of its steps; reported are the median of the rounds, their interquartile range, and the median of the
   ratios of single rounds.
-- Memory: highest resident memory over a baseline that is taken before the model's first step, after `loading`.
+- Memory: highest resident memory over the memory just before the model's first step, after `loading`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from relaxgrad.coverage.harness.train_record import Judgement
 from . import probes as inductor_probes
 from .memory import TUNED_MALLOC
 from .names import EAGER, INDUCTOR, OWN_RANDOM, RELAXGRAD, SYMBOLIC
-from .record import ContenderRecord, ModelRecord, Settings, Start, Status, ratio_of, step_of
+from .record import CandidateRecord, ModelRecord, Settings, Start, Status, ratio_of, step_of
 
-TURN = 0.05  # seconds that the timed steps of the slowest contender take in one turn, at least
+TURN = 0.05  # seconds that the timed steps of the slowest candidate take in one turn, at least
 MOST_STEPS = 20  # in one turn
 PAUSE = 0.01  # seconds between turns with several threads: the last one's pool spins a while before it sleeps
 PROFILED_STEPS = 9
@@ -52,7 +52,7 @@ class Sessions:
     """The sessions that the workers open. Tests put their own in place."""
 
     judge: str = "relaxgrad.benchmarks.reference:session"
-    contender: str = "relaxgrad.benchmarks.session:session"
+    candidate: str = "relaxgrad.benchmarks.session:session"
 
 
 @dataclass
@@ -69,27 +69,27 @@ class _Run:
     probes: Path | None = None
     workers: dict[str, Worker] = field(default_factory=dict)
 
-    def folder_of(self, contender: str) -> Path:
-        """Where a contender keeps its caches and leaves its values."""
-        folder = self.folder / contender.replace(":", ".")
+    def folder_of(self, candidate: str) -> Path:
+        """Where a candidate keeps its caches and leaves its values."""
+        folder = self.folder / candidate.replace(":", ".")
         folder.mkdir(exist_ok=True)
         return folder
 
-    def worker(self, contender: str, cache: dict[str, str], draw_as_eager: bool = False) -> Worker:
+    def worker(self, candidate: str, cache: dict[str, str], draw_as_eager: bool = False) -> Worker:
         arguments = {
-            "contender": contender,
+            "candidate": candidate,
             "draw_as_eager": draw_as_eager,
             "model": self.model,
             "seed": self.settings.seed,
             "protocol": self.settings.protocol,
             "start": str(self.folder / "start.pt"),
         }
-        if self.probes is not None and contender == INDUCTOR and cache[inductor_probes.OFF] == "1":
+        if self.probes is not None and candidate == INDUCTOR and cache[inductor_probes.OFF] == "1":
             arguments["own_cache"] = cache[inductor_probes.FOLDER]
             cache = inductor_probes.environment(cache, self.probes)
         environment = cache | (TUNED_MALLOC if self.settings.malloc == "tuned" else {})
         return Worker(
-            self.sessions.contender,
+            self.sessions.candidate,
             arguments,
             self.time_limit,
             threads=self.settings.threads,
@@ -97,8 +97,8 @@ class _Run:
         )
 
 
-def contenders_of(settings: Settings) -> list[str]:
-    """The contenders in the order in which they take turns."""
+def candidates_of(settings: Settings) -> list[str]:
+    """The candidates in the order in which they take turns."""
     return [RELAXGRAD, *(SYMBOLIC if settings.dynamic else []), *settings.against]
 
 
@@ -146,7 +146,7 @@ def bench_model(
 
 
 def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
-    """First steps of all contenders, and their judgement. False where the model itself cannot be measured."""
+    """First steps of all candidates, and their judgement. False where the model itself cannot be measured."""
     run.say("float64 reference")
     arguments = {"model": run.model, "seed": run.settings.seed, "start": str(run.folder / "start.pt")}
     with Worker(run.sessions.judge, arguments, run.time_limit, threads=run.settings.threads) as judge:
@@ -158,10 +158,10 @@ def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
             record.user_error = outcome.state is State.USER_ERROR
             return False
         record.parameters, record.inputs = outcome.value["parameters"], outcome.value["inputs"]
-        run.say("the processes of the contenders")
+        run.say("the processes of the candidates")
         opened = _open_all(run)
         for name, worker in opened.items():
-            found = record.contenders[name] = ContenderRecord(name)
+            found = record.candidates[name] = CandidateRecord(name)
             run.say(f"{name}: first step, caches off")
             _cold(run, found, worker, judge)
             if start_up and name not in (EAGER, *SYMBOLIC) and found.status is Status.TIMED:
@@ -171,14 +171,14 @@ def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
 
 
 def _open_all(run: _Run) -> dict[str, Worker]:
-    """The workers of all contenders in the order of their turns, with caches off; all open at once."""
+    """The workers of all candidates in the order of their turns, with caches off; all open at once."""
 
     def one(name: str) -> Worker:
         worker = run.worker(name, cache_environment(run.folder_of(name), on=False))
         run.stack.callback(worker.close)
         return worker
 
-    names = contenders_of(run.settings)
+    names = candidates_of(run.settings)
     with ThreadPoolExecutor(len(names)) as pool:
         try:
             return dict(zip(names, pool.map(one, names), strict=True))
@@ -187,7 +187,7 @@ def _open_all(run: _Run) -> dict[str, Worker]:
             raise
 
 
-def _cold(run: _Run, found: ContenderRecord, worker: Worker, judge: Worker) -> None:
+def _cold(run: _Run, found: CandidateRecord, worker: Worker, judge: Worker) -> None:
     """The first step with caches off; its worker stays open where it is right."""
     folder = run.folder_of(found.name)
     found.cold, found.reason = _first(run, worker, folder / "values.pt")
@@ -198,10 +198,10 @@ def _cold(run: _Run, found: ContenderRecord, worker: Worker, judge: Worker) -> N
     if wrong and found.name in OWN_RANDOM:
         run.say(f"{found.name}: first step with eager's random numbers")
         wrong = _judge_with_eagers_random(run, found, judge)
-    update = found.judged.get("parameters")  # AdamW on the contender's own gradients: no kink is in it
+    update = found.judged.get("parameters")  # AdamW on the candidate's own gradients: no kink is in it
     if wrong and found.judged and not (update and update.failed):
         run.say(f"{found.name}: whether eager is steady")
-        command = {"do": "conditioning", "values": str(folder / "values.pt"), "contender": found.name}
+        command = {"do": "conditioning", "values": str(folder / "values.pt"), "candidate": found.name}
         asked = judge.call(command, run.time_limit).value
         if asked is not None and asked["ill_conditioned"]:
             found.conditioning, wrong = asked["told"], ""
@@ -213,8 +213,8 @@ def _cold(run: _Run, found: ContenderRecord, worker: Worker, judge: Worker) -> N
     run.workers[found.name] = worker
 
 
-def _judge_with_eagers_random(run: _Run, found: ContenderRecord, judge: Worker) -> str:
-    """What is wrong with the first step of a process in which the contender draws as eager does. Else as `_judge`."""
+def _judge_with_eagers_random(run: _Run, found: CandidateRecord, judge: Worker) -> str:
+    """What is wrong with the first step of a process in which the candidate draws as eager does. Else as `_judge`."""
     folder = run.folder_of(found.name)  # the headers that the compiler prepared are there
     with run.worker(found.name, cache_environment(folder, on=False), draw_as_eager=True) as worker:
         start, reason = _first(run, worker, folder / "values.pt")
@@ -225,7 +225,7 @@ def _judge_with_eagers_random(run: _Run, found: ContenderRecord, judge: Worker) 
     return _judge(run, judge, folder / "values.pt", found)
 
 
-def _warm(run: _Run, found: ContenderRecord, judge: Worker) -> None:
+def _warm(run: _Run, found: CandidateRecord, judge: Worker) -> None:
     """Fills a cache in one process and takes the first step of a second one, judged too."""
     folder = run.folder_of(found.name)
     for filled in (False, True):
@@ -239,7 +239,7 @@ def _warm(run: _Run, found: ContenderRecord, judge: Worker) -> None:
                 found.warm_memory = None if told is None else told["memory"]
     if found.own_random:  # the numbers are not eager's, and say nothing
         return
-    wrong = _judge(run, judge, folder / "values.pt", ContenderRecord(found.name))
+    wrong = _judge(run, judge, folder / "values.pt", CandidateRecord(found.name))
     if wrong and not found.conditioning:
         found.warm, found.warm_reason = None, f"wrong: {wrong}"
 
@@ -266,7 +266,7 @@ def _first(run: _Run, worker: Worker, values: Path) -> tuple[Start | None, str]:
     return Start(**outcome.value), ""
 
 
-def _judge(run: _Run, judge: Worker, values: Path, found: ContenderRecord) -> str:
+def _judge(run: _Run, judge: Worker, values: Path, found: CandidateRecord) -> str:
     """Judges a first step into `found.judged`; returns what is wrong with it, in one line."""
     outcome = judge.call({"do": "judge", "values": str(values)}, run.time_limit)
     if outcome.value is None:
@@ -285,7 +285,7 @@ def _judge(run: _Run, judge: Worker, values: Path, found: ContenderRecord) -> st
 
 
 def _time_all(run: _Run, record: ModelRecord) -> None:
-    """The rounds. A contender that fails in one is out, and its row says why."""
+    """The rounds. A candidate that fails in one is out, and its row says why."""
     settings = run.settings
     racing = dict(run.workers)
     turns: dict[str, list[dict[str, Any]]] = {name: [] for name in racing}
@@ -298,7 +298,7 @@ def _time_all(run: _Run, record: ModelRecord) -> None:
         for name in list(racing):
             outcome = _turn(run, racing[name], steps)
             if outcome.value is None:
-                found = record.contenders[name]
+                found = record.candidates[name]
                 found.status, found.reason = Status.FAILED, f"round {index + 1}: {outcome.message}"
                 racing.pop(name).close()
                 del turns[name], run.workers[name]
@@ -309,10 +309,10 @@ def _time_all(run: _Run, record: ModelRecord) -> None:
             if index == settings.warm_up - 1:
                 steps = min(max(math.ceil(TURN / statistics.median(slowest)), 1), MOST_STEPS)
     for name, taken in turns.items():
-        record.contenders[name].step = step_of(taken[settings.warm_up :])
-    own = record.contenders[RELAXGRAD].step
+        record.candidates[name].step = step_of(taken[settings.warm_up :])
+    own = record.candidates[RELAXGRAD].step
     if own is not None:
-        others = {name: found.step for name, found in record.contenders.items() if name != RELAXGRAD}
+        others = {name: found.step for name, found in record.candidates.items() if name != RELAXGRAD}
         record.ratios = {name: ratio_of(step, own) for name, step in others.items() if step is not None}
 
 
@@ -328,8 +328,8 @@ def _finish_all(run: _Run, record: ModelRecord, profile: bool) -> None:
         outcome = worker.call({"do": "finish"}, run.time_limit)
         if outcome.value is not None:
             for key, value in outcome.value.items():
-                setattr(record.contenders[name], key, value)
-    own = record.contenders[RELAXGRAD].step
+                setattr(record.candidates[name], key, value)
+    own = record.candidates[RELAXGRAD].step
     if profile and own is not None:
         run.say("profile")
         outcome = run.workers[RELAXGRAD].call({"do": "profile", "steps": PROFILED_STEPS}, run.time_limit)

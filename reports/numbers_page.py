@@ -43,7 +43,7 @@ _TEXTS = (
 Made by `python -m relaxgrad.reports.numbers_page`; the tables are of `python -m relaxgrad.coverage.trial.run
 TRIAL.json`, {versions}, one thread, CPU.
 
-Float32 eager is not the truth, so every contender (relaxgrad, Inductor, any backend) is held against the same step in
+Float32 eager is not the truth, so every backend (relaxgrad, Inductor, any other) is held against the same step in
 float64 with the same dropout masks, and the distance is measured in units of eager's own. With the largest error over
 a tensor's elements, `eps` of the dtype, and `scale` the largest value of the float64 tensor:""",
     """\
@@ -97,7 +97,7 @@ def page(data: dict[str, Any]) -> str:
     }
     rule = [
         ["as accurate as eager", _rule(AS_EAGER), "the gate of this project's own tests; a column elsewhere"],
-        ["right", _rule(RIGHT), "decides what trains and what is timed, for every contender alike"],
+        ["right", _rule(RIGHT), "decides what trains and what is timed, for every backend alike"],
     ]
     before, between, faults, legitimate = (text.format(**told) for text in _TEXTS)
     parts = [

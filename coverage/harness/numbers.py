@@ -8,7 +8,7 @@ same computation in float64, and a result is judged by the distance to it in uni
 
 There are two grades of it, fixed before they were tried (docs/numbers.md has what they catch and what they let pass):
 
-- *right* (RIGHT: 8 times eager's error, 64 eps) decides what trains and what is timed, for every contender alike. A
+- *right* (RIGHT: 8 times eager's error, 64 eps) decides what trains and what is timed, for every backend alike. A
   result beyond it is wrong, unless eager's own reorderings go as far (conditioning.py).
 - *as accurate as eager* (AS_EAGER: 4 times, 8 eps) is the gate of our own tests, and a column elsewhere. A result
   between the two is right and less accurate than eager: the order of a sum, a fused product, a blocked convolution.

@@ -1,7 +1,7 @@
 """Trains one problem in eager and compiled, side by side, and judges whether the compiled one trained.
 
 Note [The protocol of a training comparison]
-Both contenders start from the same parameters and inputs and from the same random state (`seed_everything(seed)`),
+Both candidates start from the same parameters and inputs and from the same random state (`seed_everything(seed)`),
 take the same AdamW steps on the same batch, and take turns step by step; each has a random state of its own, restored
 before its step, so dropout masks are the same as long as the compiled step draws what eager draws. A step is
 zero_grad, forward, loss, backward, optimizer. The first step also gives the gradients, which are judged against a
@@ -248,8 +248,8 @@ def _train(record: TrainRecord, eager: Trainee, compiled: Trainee, steps: int, s
         losses = {"eager": eager.losses[-1], "compiled": compiled.losses[-1]}
         say({"event": "step", "step": index + 1, "losses": losses})
 
-    contenders = {"eager": eager.contender(), "compiled": compiled.contender()}
-    timings = interleave(contenders, steps, WARM_UP, on_round)
+    candidates = {"eager": eager.candidate(), "compiled": compiled.candidate()}
+    timings = interleave(candidates, steps, WARM_UP, on_round)
     record.time_eager, record.time_compiled = timings["eager"], timings["compiled"]
     record.recompiles = torch_api.dynamo_graphs() - graphs_after_first
 

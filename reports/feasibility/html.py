@@ -66,7 +66,7 @@ def html(report: Report) -> str:
         "day": lambda created: created.replace("T", " ")[:16],
         "near": Near(_sources(report.models)),
     }
-    names = list(dict.fromkeys(name for model in report.models for name in model.contenders))
+    names = list(dict.fromkeys(name for model in report.models for name in model.candidates))
     return environment.from_string(text["report.html.j2"]).render(
         report=report,
         css=text["report.css"],
@@ -75,7 +75,7 @@ def html(report: Report) -> str:
         blockers=BLOCKERS,
         many=MANY,
         levels={m.name: {f.blocker: f for f in m.findings} for m in report.models},
-        contenders=names,
+        candidates=names,
         others=[name for name in names if name != RELAXGRAD],
         colours=css_of(names),
         figures=_figures(report.models),

@@ -1,4 +1,4 @@
-"""Sessions that stand in for a judge and for contenders: no model, times that are told, and a log of who ran when."""
+"""Sessions that stand in for a judge and for candidates: no model, times that are told, and a log of who ran when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relaxgrad.bridge.errors import UserError
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
-#: Seconds of a step by contender.
+#: Seconds of a step by candidate.
 STEPS = {"relaxgrad": 0.010, "eager": 0.020, "slow": 0.040}
 
 
@@ -32,16 +32,16 @@ def judge(arguments: dict[str, Any], emit: Any) -> Answer:
             return {"parameters": 12, "inputs": ["x 2x3"]}
         name = Path(command["values"]).read_text()
         if command["do"] == "conditioning":
-            return {"ill_conditioned": name == "kink", "told": f"what eager does beside {command['contender']}"}
+            return {"ill_conditioned": name == "kink", "told": f"what eager does beside {command['candidate']}"}
         wrong = ["w: error too large"] if name in ("wrong", "inductor", "kink") else []
         return {"loss": _judgement([]), "gradients": _judgement(wrong)}
 
     return answer
 
 
-def contender(arguments: dict[str, Any], emit: Any) -> Answer:
+def candidate(arguments: dict[str, Any], emit: Any) -> Answer:
     """Logs the beginning and end of each command. `refuses` does not compile, `aborts` dies in its second turn."""
-    name = arguments["contender"]
+    name = arguments["candidate"]
     turns = 0
 
     def note(what: str) -> None:

@@ -57,7 +57,7 @@ def crashes(name: str = "gpt") -> AuditRecord:
 def timed(name: str, ratio: float) -> dict[str, Any]:
     """A benchmark's record: eager's step takes `ratio` times as long."""
 
-    def contender(step: float, first: float) -> dict[str, Any]:
+    def candidate(step: float, first: float) -> dict[str, Any]:
         return {
             "status": "timed", "reason": "", "step": {"median": step, "spread": step / 50},
             "cold": {"first": first, "backend": first / 3}, "memory": 10**7, "judged": {"loss": {"worst_ratio": 0.25}},
@@ -66,10 +66,10 @@ def timed(name: str, ratio: float) -> dict[str, Any]:
     return {
         "model": name,
         "inputs": ["x 4x3"],
-        "contenders": {
-            "relaxgrad": contender(0.01, 2.0),
-            "inductor": contender(0.011, 8.0),
-            "eager": contender(0.01 * ratio, 0.1),
+        "candidates": {
+            "relaxgrad": candidate(0.01, 2.0),
+            "inductor": candidate(0.011, 8.0),
+            "eager": candidate(0.01 * ratio, 0.1),
         },
         "ratios": {"inductor": {"median": 1.1}, "eager": {"median": ratio}},
     }

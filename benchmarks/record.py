@@ -121,22 +121,22 @@ class ModelRecord:
 
 
 def step_of(rounds: Sequence[dict[str, Any]]) -> Step:
-    """The Step of the measured turns of one candidate; each has the seconds, cpu seconds and page faults of its steps.
+    """The Step of the measured rounds of one candidate; each has the seconds, cpu seconds and page faults of its steps.
 
-    All turns have the same number of steps.
+    All rounds have the same number of steps.
     """
-    means = [statistics.fmean(turn["seconds"]) for turn in rounds]
+    means = [statistics.fmean(one["seconds"]) for one in rounds]
     timing = summarize(means, warm_up=0)
     steps = len(rounds[0]["seconds"])
-    wall = sum(sum(turn["seconds"]) for turn in rounds)
+    wall = sum(sum(one["seconds"]) for one in rounds)
     return Step(
         rounds=means,
         steps=steps,
         median=statistics.median(means),
         spread=timing.spread,
-        cpu=sum(turn["cpu"] for turn in rounds) / wall if wall else 0.0,
-        cpu_median=statistics.median(turn["cpu"] / steps for turn in rounds),
-        page_faults=sum(turn["page_faults"] for turn in rounds) / (steps * len(rounds)),
+        cpu=sum(one["cpu"] for one in rounds) / wall if wall else 0.0,
+        cpu_median=statistics.median(one["cpu"] / steps for one in rounds),
+        page_faults=sum(one["page_faults"] for one in rounds) / (steps * len(rounds)),
     )
 
 

@@ -1,4 +1,4 @@
-"""One model, every candidate: right first, then timed in turns. The parent's side; it imports no torch.
+"""One model, every candidate: right first, then timed in interleaved rounds. The parent's side; it imports no torch.
 
 Note [The protocol of a benchmark]
 - A worker process for each candidate, with the same parameters, inputs and random state, and the same environment.
@@ -11,10 +11,10 @@ Note [The protocol of a benchmark]
   that is right and less accurate than eager is, and so is one where eager itself moves as far (its record says so).
   Inductor draws dropout masks with a generator of its own, so where its first step is another than eager's, one more
   process in which it draws as eager does is judged in its place; timed is the one with its own, which is the faster.
-- Turns A B A B ...: a step that is not timed (the others have taken the caches), then so many timed ones as make a turn
-  of TURN seconds for the slowest candidate, the same number for all. Warm-up rounds are left out. The value of a round
-  is the mean of its steps; reported are the median of the rounds, their interquartile range, and the median of the
-  ratios of single rounds.
+- Rounds A B A B ...: each runs a step that is not timed (the others have taken the caches), then so many timed ones
+  as take ROUND_SECONDS of the slowest candidate, the same number for all. Warm-up rounds are left out. The value of
+  a round is the mean of its steps; reported are the median of the rounds, their interquartile range, and the median
+  of the ratios of single rounds.
 - Memory: highest resident memory over the memory just before the model's first step, after `loading`.
 """
 
@@ -39,9 +39,9 @@ from .memory import TUNED_MALLOC
 from .names import EAGER, INDUCTOR, OWN_RANDOM, RELAXGRAD, SYMBOLIC
 from .record import CandidateRecord, ModelRecord, Settings, Start, Status, ratio_of, step_of
 
-TURN = 0.05  # seconds that the timed steps of the slowest candidate take in one turn, at least
-MOST_STEPS = 20  # in one turn
-PAUSE = 0.01  # seconds between turns with several threads: the last one's pool spins a while before it sleeps
+ROUND_SECONDS = 0.05  # that the timed steps of the slowest candidate take in one round, at least
+MOST_STEPS = 20  # of a candidate in one round
+PAUSE = 0.01  # seconds between candidates with several threads: the last one's pool spins a while before it sleeps
 PROFILED_STEPS = 9
 
 Say = Callable[[str], None]
@@ -98,7 +98,7 @@ class _Run:
 
 
 def candidates_of(settings: Settings) -> list[str]:
-    """The candidates in the order in which they take turns."""
+    """The candidates in the order in which a round runs them."""
     return [RELAXGRAD, *(SYMBOLIC if settings.dynamic else []), *settings.against]
 
 
@@ -108,9 +108,9 @@ def protocol_in_words(settings: Settings) -> str:
         "fwd_bwd": "zero_grad, forward, loss, backward; the loss is compiled with the model",
         "step": "zero_grad, forward, loss, backward, AdamW (one parameter at a time; compiled too, but for eager)",
     }[settings.protocol]
-    turns = f"medians of {settings.rounds} interleaved rounds after {settings.warm_up} of warm-up"
+    rounds = f"medians of {settings.rounds} interleaved rounds after {settings.warm_up} of warm-up"
     threads = f"{settings.threads} thread{'' if settings.threads == 1 else 's'}"
-    return f"{what}; {turns}; {threads}; malloc {settings.malloc}"
+    return f"{what}; {rounds}; {threads}; malloc {settings.malloc}"
 
 
 def bench_model(
@@ -171,7 +171,7 @@ def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
 
 
 def _open_all(run: _Run) -> dict[str, Worker]:
-    """The workers of all candidates in the order of their turns, with caches off; all open at once."""
+    """The workers of all candidates in the order of a round, with caches off; all open at once."""
 
     def one(name: str) -> Worker:
         worker = run.worker(name, cache_environment(run.folder_of(name), on=False))
@@ -234,7 +234,7 @@ def _warm(run: _Run, found: CandidateRecord, judge: Worker) -> None:
             if found.warm is None:
                 return
             if filled:
-                worker.call({"do": "turn", "steps": 2}, run.time_limit)
+                worker.call({"do": "round", "steps": 2}, run.time_limit)
                 told = worker.call({"do": "finish"}, run.time_limit).value
                 found.warm_memory = None if told is None else told["memory"]
     if found.own_random:  # the numbers are not eager's, and say nothing
@@ -281,14 +281,14 @@ def _judge(run: _Run, judge: Worker, values: Path, found: CandidateRecord) -> st
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Turns
+# Rounds
 
 
 def _time_all(run: _Run, record: ModelRecord) -> None:
     """The rounds. A candidate that fails in one is out, and its row says why."""
     settings = run.settings
     racing = dict(run.workers)
-    turns: dict[str, list[dict[str, Any]]] = {name: [] for name in racing}
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in racing}
     slowest: list[float] = []
     steps = 1
     for index in range(settings.warm_up + settings.rounds):
@@ -296,19 +296,19 @@ def _time_all(run: _Run, record: ModelRecord) -> None:
             f"round {index + 1} of {settings.warm_up + settings.rounds}, {steps} step{'s' if steps > 1 else ''} each"
         )
         for name in list(racing):
-            outcome = _turn(run, racing[name], steps)
+            outcome = _round_of(run, racing[name], steps)
             if outcome.value is None:
                 found = record.candidates[name]
                 found.status, found.reason = Status.FAILED, f"round {index + 1}: {outcome.message}"
                 racing.pop(name).close()
-                del turns[name], run.workers[name]
+                del rounds[name], run.workers[name]
                 continue
-            turns[name].append(outcome.value)
+            rounds[name].append(outcome.value)
         if index < settings.warm_up:
-            slowest.append(max((max(t[-1]["seconds"]) for t in turns.values()), default=TURN))
+            slowest.append(max((max(t[-1]["seconds"]) for t in rounds.values()), default=ROUND_SECONDS))
             if index == settings.warm_up - 1:
-                steps = min(max(math.ceil(TURN / statistics.median(slowest)), 1), MOST_STEPS)
-    for name, taken in turns.items():
+                steps = min(max(math.ceil(ROUND_SECONDS / statistics.median(slowest)), 1), MOST_STEPS)
+    for name, taken in rounds.items():
         record.candidates[name].step = step_of(taken[settings.warm_up :])
     own = record.candidates[RELAXGRAD].step
     if own is not None:
@@ -316,10 +316,10 @@ def _time_all(run: _Run, record: ModelRecord) -> None:
         record.ratios = {name: ratio_of(step, own) for name, step in others.items() if step is not None}
 
 
-def _turn(run: _Run, worker: Worker, steps: int) -> Outcome:
+def _round_of(run: _Run, worker: Worker, steps: int) -> Outcome:
     if run.settings.threads > 1:
         time.sleep(PAUSE)
-    return worker.call({"do": "turn", "steps": steps}, run.time_limit)
+    return worker.call({"do": "round", "steps": steps}, run.time_limit)
 
 
 def _finish_all(run: _Run, record: ModelRecord, profile: bool) -> None:

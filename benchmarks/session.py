@@ -1,6 +1,6 @@
 """A candidate's worker: a session that compiles a training step, runs it when it is told to, and says what it cost.
 
-Commands: `first` (the first step; leaves its values in a file for the judge), `turn` (timed steps), `finish` (what is
+Commands: `first` (the first step; leaves its values in a file for the judge), `round` (timed steps), `finish` (what is
 known at the end), `profile`. Between them the process is blocked on a pipe.
 """
 
@@ -35,7 +35,7 @@ def session(arguments: dict[str, Any], emit: Emit) -> Callable[[dict[str, Any]],
     `own_cache`, which may be missing: Inductor's folder once it has loaded, see probes.py.
     """
     run = _Session(arguments)
-    commands = {"first": run.first, "turn": run.turn, "finish": run.finish, "profile": run.profile}
+    commands = {"first": run.first, "round": run.round, "finish": run.finish, "profile": run.profile}
     return lambda command: commands[command["do"]](command)
 
 
@@ -134,7 +134,7 @@ class _Session:
             "buffers": {n: b.detach() for n, b in self.problem.module.named_buffers()},
         }
 
-    def turn(self, command: dict[str, Any]) -> dict[str, Any]:
+    def round(self, command: dict[str, Any]) -> dict[str, Any]:
         """`steps` timed steps after one that is not: the other candidates have taken the caches in the meantime."""
         self.step()
         seconds = []

@@ -88,7 +88,7 @@ def command(
     ] = None,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds for one answer of a worker.")] = 900.0,
 ) -> None:
-    """Time training steps on TVM beside eager and Inductor: each in a process of its own, in turns, right ones only.
+    """Time training steps on TVM beside eager and Inductor: interleaved rounds, own processes, right steps only.
 
     Exit code 0: relaxgrad was timed on every model, and no ratio fell below a stored run. 1: it fell short. 2: bad
     usage, or a model that does not run in eager either. Ctrl-C keeps the models that are done.

@@ -71,7 +71,7 @@ def bench_table(data: dict[str, Any]) -> str:
     threads = settings["threads"]
     note = (
         f"Milliseconds a step ({records[0]['protocol']}), {threads} thread{'s' if threads != 1 else ''}; ratios above "
-        "1: relaxgrad is faster. A ratio is the median over rounds in which the candidates took turns, ± half the "
+        "1: relaxgrad is faster. A ratio is the median over rounds of the interleaved run, ± half the "
         "interquartile range; in brackets stands the ratio of the two medians, which differs where the machine's speed "
         "drifted. `error` is the largest error of the first step's loss, gradients and buffers against float64, in "
         "units of eager's own: up to 4x is as accurate as eager, and what is timed is right (docs/numbers.md). Inputs: "

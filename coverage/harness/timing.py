@@ -1,4 +1,4 @@
-"""The one timing primitive: candidates that take turns (A B A B ...), so that a slow moment of the machine hits all."""
+"""The one timing primitive: candidates in interleaved rounds (A B A B ...), so that a slow moment hits all."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Note [The protocol of a training comparison]
 Both candidates start from the same parameters and inputs and from the same random state (`seed_everything(seed)`),
-take the same AdamW steps on the same batch, and take turns step by step; each has a random state of its own, restored
+take the same AdamW steps on the same batch, and their steps alternate; each has a random state of its own, restored
 before its step, so dropout masks are the same as long as the compiled step draws what eager draws. A step is
 zero_grad, forward, loss, backward, optimizer. The first step also gives the gradients, which are judged against a
 float64 run (numbers.py), and the compile time. The steps after the warm-up give the times. Where something is not right

@@ -40,9 +40,9 @@ def judge(arguments: dict[str, Any], emit: Any) -> Answer:
 
 
 def candidate(arguments: dict[str, Any], emit: Any) -> Answer:
-    """Logs the beginning and end of each command. `refuses` does not compile, `aborts` dies in its second turn."""
+    """Logs the beginning and end of each command. `refuses` does not compile, `aborts` dies in its second round."""
     name = arguments["candidate"]
-    turns = 0
+    rounds = 0
 
     def note(what: str) -> None:
         with open(os.environ["LOG_OF_THE_TEST"], "a") as log:
@@ -51,7 +51,7 @@ def candidate(arguments: dict[str, Any], emit: Any) -> Answer:
     note(f"pid {os.getpid()}")
 
     def answer(command: dict[str, Any]) -> dict[str, Any]:
-        nonlocal turns
+        nonlocal rounds
         note(f"{command['do']} begins")
         try:
             if command["do"] == "first":
@@ -62,12 +62,12 @@ def candidate(arguments: dict[str, Any], emit: Any) -> Answer:
                 cached = os.environ["RELAXGRAD_CACHE"] == "1"
                 note(f"malloc {os.environ.get('MALLOC_TOP_PAD_', 'system')}, cache {cached}")
                 return {"loading": 1.0, "first": 0.5 if cached else 4.0, "backend": 0.2, "memory": 1000}
-            if command["do"] == "turn":
-                turns += 1
-                if name == "aborts" and turns == 2:
+            if command["do"] == "round":
+                rounds += 1
+                if name == "aborts" and rounds == 2:
                     os.abort()
                 time.sleep(0.01)  # so that an overlap would show
-                seconds = STEPS.get(name, 0.02) * (1 + 0.01 * turns)
+                seconds = STEPS.get(name, 0.02) * (1 + 0.01 * rounds)
                 steps = command["steps"]
                 return {"seconds": [seconds] * steps, "cpu": seconds * steps, "page_faults": 7 * steps}
             if command["do"] == "profile":

@@ -1,4 +1,4 @@
-"""The order of a benchmark: right first, one at a time, in turns, and whatever goes wrong is a row."""
+"""The order of a benchmark: right first, one at a time, in interleaved rounds; whatever goes wrong is a row."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def bench(*against: str, model: str = "a-model", start_up: bool = False, **setti
     return bench_model(model, chosen, 60.0, start_up=start_up, sessions=SESSIONS)
 
 
-def test_candidates_take_turns_one_at_a_time(log: Path) -> None:
+def test_candidates_run_one_at_a_time_in_rounds(log: Path) -> None:
     record = bench("eager", "slow")
     lines = log.read_text().splitlines()
-    turns = [line for line in lines if " turn " in line]
+    rounds = [line for line in lines if " round " in line]
     names = ("relaxgrad", "eager", "slow")
-    assert turns == [f"{name} turn {what}" for name in names for what in ("begins", "ends")] * 6
-    assert lines.index("slow first ends") < lines.index("relaxgrad turn begins")
+    assert rounds == [f"{name} round {what}" for name in names for what in ("begins", "ends")] * 6
+    assert lines.index("slow first ends") < lines.index("relaxgrad round begins")
     steps = {name: found.step for name, found in record.candidates.items()}
     assert all(step is not None and len(step.rounds) == 4 for step in steps.values())
     assert record.parameters == 12
@@ -55,7 +55,7 @@ def test_what_is_wrong_or_fails_is_a_row_and_never_timed(log: Path) -> None:
     assert record.candidates["refuses"].status is Status.FAILED
     assert record.candidates["refuses"].reason == "RuntimeError: no kernel for this"
     lines = log.read_text().splitlines()
-    assert not [line for line in lines if line.startswith(("wrong turn", "refuses turn"))]
+    assert not [line for line in lines if line.startswith(("wrong round", "refuses round"))]
     assert record.candidates["relaxgrad"].status is Status.TIMED
     assert record.candidates["aborts"].status is Status.FAILED
     assert "round 2: the worker process was killed by SIGABRT" in record.candidates["aborts"].reason

@@ -152,10 +152,10 @@ def test_a_kernel_takes_its_median_over_the_steps() -> None:
 
 
 def test_ratios_are_of_rounds_that_ran_together() -> None:
-    def turns(*seconds: float) -> list[dict[str, object]]:
+    def rounds(*seconds: float) -> list[dict[str, object]]:
         return [{"seconds": [s], "cpu": s / 2, "page_faults": 3} for s in seconds]
 
-    own, other = step_of(turns(1.0, 2.0, 4.0, 4.0)), step_of(turns(2.0, 4.0, 8.0, 10.0))
+    own, other = step_of(rounds(1.0, 2.0, 4.0, 4.0)), step_of(rounds(2.0, 4.0, 8.0, 10.0))
     ratio = ratio_of(other, own)
     assert ratio.median == 2.0  # the machine slowed down for both
     assert ratio.of_medians == 2.0

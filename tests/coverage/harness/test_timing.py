@@ -1,4 +1,4 @@
-"""The timing primitive: turns, warm-up, medians."""
+"""The timing primitive: interleaved rounds, warm-up, medians."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from relaxgrad.coverage.harness.timing import Candidate, interleave, summarize
 
 
-def test_candidates_take_turns_with_their_preparations_untimed() -> None:
+def test_candidates_are_interleaved_with_their_preparations_untimed() -> None:
     calls: list[str] = []
 
     def candidate(name: str) -> Candidate:

@@ -35,7 +35,7 @@ audit: $(VENV)/ready-zoo
 bench: $(VENV)/ready-zoo
 	$(BIN)/relaxgrad bench --zoo perf --against inductor,eager --profile --json $(JSON) $(ARGS)
 
-# The judge on trial: planted faults, and what it says of eager's variants, Inductor and relaxgrad (about 40 minutes).
+# The planted-fault study of validation, with its verdicts on eager, Inductor and relaxgrad too (about 40 minutes).
 trial: $(VENV)/ready-zoo
 	$(BIN)/python -m relaxgrad.coverage.trial.run $(TRIAL)
 	$(BIN)/python -m relaxgrad.reports.numbers_page $(TRIAL)

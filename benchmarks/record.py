@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from relaxgrad.coverage.harness.timing import summarize
-from relaxgrad.coverage.harness.train_record import Judgement
+from relaxgrad.coverage.harness.train_record import Validation
 
 SCHEMA = 2  # of the JSON; raised when a key changes its meaning or goes away
 AS_EAGER_MULTIPLE = 4.0  # coverage.numbers.AS_EAGER.multiple, without importing torch; a test holds it
@@ -73,9 +73,9 @@ class CandidateRecord:
     cold: Start | None = None  # caches off
     warm: Start | None = None  # a second process on the cache that another one filled
     warm_reason: str = ""  # why there is none
-    judged: dict[str, Judgement] = field(default_factory=dict)  # loss, gradients, buffers, parameters -> judgement
+    validation: dict[str, Validation] = field(default_factory=dict)  # of loss, gradients, ...
     conditioning: str = ""  # a first step that was not right and is timed: what eager does there, with figures
-    own_random: bool = False  # timed with random numbers of its own, and judged in a process that drew as eager does
+    own_random: bool = False  # timed with random numbers of its own, and validated in a process that drew as eager does
     step: Step | None = None
     memory: int | None = None  # bytes: highest resident memory of the steps after the first, over the memory before it
     warm_memory: int | None = None  # the same in the process with the warm cache, which has compiled nothing
@@ -152,12 +152,12 @@ def ratio_of(other: Step, own: Step) -> Ratio:
     )
 
 
-def times_eager(judged: Mapping[str, Mapping[str, Any]]) -> float | None:
+def times_eager(validation: Mapping[str, Mapping[str, Any]]) -> float | None:
     """The largest error of a first step in units of eager's own (at least 2 eps): at most 4 is as accurate as eager.
 
-    `judged`: as in the JSON of a CandidateRecord. None where nothing was compared.
+    `validation`: as in the JSON of a CandidateRecord. None where nothing was compared.
     """
-    ratios = [j["worst_ratio"] for j in judged.values() if j["worst_ratio"] is not None]
+    ratios = [v["worst_ratio"] for v in validation.values() if v["worst_ratio"] is not None]
     return max(ratios) * AS_EAGER_MULTIPLE if ratios else None
 
 

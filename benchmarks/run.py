@@ -7,10 +7,10 @@ Note [The protocol of a benchmark]
 - Cold: caches off, and the cache folder empty. A process first imports what it needs and compiles a function of one
   line; that is `loading`. Then the first step of the model is timed, and with it the backend's own share.
 - Warm: one process fills the cache folder, and the first step of another on the same folder is timed.
-- The first step of every candidate, cold and warm, is judged by the float64 rule. One that is wrong is not timed; one
-  that is right and less accurate than eager is, and so is one where eager itself moves as far (its record says so).
+- The first step of every candidate, cold and warm, is validated by the float64 rule. One that is wrong is not timed;
+  one that is right and less accurate than eager is, and so is one where eager itself moves as far (its record says so).
   Inductor draws dropout masks with a generator of its own, so where its first step is another than eager's, one more
-  process in which it draws as eager does is judged in its place; timed is the one with its own, which is the faster.
+  process in which it draws as eager does is validated in its place; timed is the one with its own, which is the faster.
 - Rounds A B A B ...: each runs a step that is not timed (the others have taken the caches), then so many timed ones
   as take ROUND_SECONDS of the slowest candidate, the same number for all. Warm-up rounds are left out. The value of
   a round is the mean of its steps; reported are the median of the rounds, their interquartile range, and the median
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from relaxgrad.coverage.harness.process import Outcome, State, Worker, stop_workers
-from relaxgrad.coverage.harness.train_record import Judgement
+from relaxgrad.coverage.harness.train_record import Validation
 
 from . import probes as inductor_probes
 from .memory import TUNED_MALLOC
@@ -51,7 +51,7 @@ Say = Callable[[str], None]
 class Sessions:
     """The sessions that the workers open. Tests put their own in place."""
 
-    judge: str = "relaxgrad.benchmarks.reference:session"
+    reference: str = "relaxgrad.benchmarks.reference:session"
     candidate: str = "relaxgrad.benchmarks.session:session"
 
 
@@ -146,13 +146,13 @@ def bench_model(
 
 
 def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
-    """First steps of all candidates, and their judgement. False where the model itself cannot be measured."""
+    """First steps of all candidates, and their validation. False where the model itself cannot be measured."""
     run.say("float64 reference")
     arguments = {"model": run.model, "seed": run.settings.seed, "start": str(run.folder / "start.pt")}
-    with Worker(run.sessions.judge, arguments, run.time_limit, threads=run.settings.threads) as judge:
-        outcome = (
-            judge.opened if judge.opened.state is not State.OK else judge.call({"do": "parameters"}, run.time_limit)
-        )
+    with Worker(run.sessions.reference, arguments, run.time_limit, threads=run.settings.threads) as reference:
+        outcome = reference.opened
+        if outcome.state is State.OK:
+            outcome = reference.call({"do": "parameters"}, run.time_limit)
         if outcome.value is None:
             record.reason = outcome.message.removeprefix(f"{run.model}: ")
             record.user_error = outcome.state is State.USER_ERROR
@@ -163,10 +163,10 @@ def _start_all(run: _Run, record: ModelRecord, start_up: bool) -> bool:
         for name, worker in opened.items():
             found = record.candidates[name] = CandidateRecord(name)
             run.say(f"{name}: first step, caches off")
-            _cold(run, found, worker, judge)
+            _cold(run, found, worker, reference)
             if start_up and name not in (EAGER, *SYMBOLIC) and found.status is Status.TIMED:
                 run.say(f"{name}: first step on a warm cache")
-                _warm(run, found, judge)
+                _warm(run, found, reference)
     return True
 
 
@@ -187,46 +187,46 @@ def _open_all(run: _Run) -> dict[str, Worker]:
             raise
 
 
-def _cold(run: _Run, found: CandidateRecord, worker: Worker, judge: Worker) -> None:
+def _cold(run: _Run, found: CandidateRecord, worker: Worker, reference: Worker) -> None:
     """The first step with caches off; its worker stays open where it is right."""
     folder = run.folder_of(found.name)
     found.cold, found.reason = _first(run, worker, folder / "values.pt")
     if found.cold is None:
         worker.close()
         return
-    wrong = _judge(run, judge, folder / "values.pt", found)
+    wrong = _validate(run, reference, folder / "values.pt", found)
     if wrong and found.name in OWN_RANDOM:
         run.say(f"{found.name}: first step with eager's random numbers")
-        wrong = _judge_with_eagers_random(run, found, judge)
-    update = found.judged.get("parameters")  # AdamW on the candidate's own gradients: no kink is in it
-    if wrong and found.judged and not (update and update.failed):
+        wrong = _validate_with_eagers_random(run, found, reference)
+    update = found.validation.get("parameters")  # AdamW on the candidate's own gradients: no kink is in it
+    if wrong and found.validation and not (update and update.failed):
         run.say(f"{found.name}: whether eager is steady")
         command = {"do": "conditioning", "values": str(folder / "values.pt"), "candidate": found.name}
-        asked = judge.call(command, run.time_limit).value
+        asked = reference.call(command, run.time_limit).value
         if asked is not None and asked["ill_conditioned"]:
             found.conditioning, wrong = asked["told"], ""
     if wrong:
-        found.status, found.reason = (Status.FAILED, wrong) if not found.judged else (Status.WRONG, wrong)
+        found.status, found.reason = (Status.FAILED, wrong) if not found.validation else (Status.WRONG, wrong)
         worker.close()
         return
     found.status = Status.TIMED
     run.workers[found.name] = worker
 
 
-def _judge_with_eagers_random(run: _Run, found: CandidateRecord, judge: Worker) -> str:
-    """What is wrong with the first step of a process in which the candidate draws as eager does. Else as `_judge`."""
+def _validate_with_eagers_random(run: _Run, found: CandidateRecord, reference: Worker) -> str:
+    """What is wrong with the first step of a process in which the candidate draws as eager does. As `_validate`."""
     folder = run.folder_of(found.name)  # the headers that the compiler prepared are there
     with run.worker(found.name, cache_environment(folder, on=False), draw_as_eager=True) as worker:
         start, reason = _first(run, worker, folder / "values.pt")
     if start is None:
-        found.judged = {}
+        found.validation = {}
         return f"with eager's random numbers: {reason}"
     found.own_random = True
-    return _judge(run, judge, folder / "values.pt", found)
+    return _validate(run, reference, folder / "values.pt", found)
 
 
-def _warm(run: _Run, found: CandidateRecord, judge: Worker) -> None:
-    """Fills a cache in one process and takes the first step of a second one, judged too."""
+def _warm(run: _Run, found: CandidateRecord, reference: Worker) -> None:
+    """Fills a cache in one process and takes the first step of a second one, validated too."""
     folder = run.folder_of(found.name)
     for filled in (False, True):
         with run.worker(found.name, cache_environment(folder, on=True)) as worker:
@@ -239,7 +239,7 @@ def _warm(run: _Run, found: CandidateRecord, judge: Worker) -> None:
                 found.warm_memory = None if told is None else told["memory"]
     if found.own_random:  # the numbers are not eager's, and say nothing
         return
-    wrong = _judge(run, judge, folder / "values.pt", CandidateRecord(found.name))
+    wrong = _validate(run, reference, folder / "values.pt", CandidateRecord(found.name))
     if wrong and not found.conditioning:
         found.warm, found.warm_reason = None, f"wrong: {wrong}"
 
@@ -266,16 +266,16 @@ def _first(run: _Run, worker: Worker, values: Path) -> tuple[Start | None, str]:
     return Start(**outcome.value), ""
 
 
-def _judge(run: _Run, judge: Worker, values: Path, found: CandidateRecord) -> str:
-    """Judges a first step into `found.judged`; returns what is wrong with it, in one line."""
-    outcome = judge.call({"do": "judge", "values": str(values)}, run.time_limit)
+def _validate(run: _Run, reference: Worker, values: Path, found: CandidateRecord) -> str:
+    """Validates a first step into `found.validation`; returns what is wrong with it, in one line."""
+    outcome = reference.call({"do": "validate", "values": str(values)}, run.time_limit)
     if outcome.value is None:
-        return f"not judged: {outcome.message}"
-    found.judged = {what: Judgement(**judgement) for what, judgement in outcome.value.items()}
-    for what, judgement in found.judged.items():
-        if judgement.failed:
-            return f"{what}: {judgement.fault()}"
-    if not found.judged["gradients"].compared:
+        return f"not validated: {outcome.message}"
+    found.validation = {what: Validation(**validation) for what, validation in outcome.value.items()}
+    for what, validation in found.validation.items():
+        if validation.failed:
+            return f"{what}: {validation.fault()}"
+    if not found.validation["gradients"].compared:
         return "no parameter has a gradient"
     return ""
 

@@ -1,6 +1,6 @@
 """A candidate's worker: a session that compiles a training step, runs it when it is told to, and says what it cost.
 
-Commands: `first` (the first step; leaves its values in a file for the judge), `round` (timed steps), `finish` (what is
+Commands: `first` (the first step; leaves its values in a file for validation), `round` (timed steps), `finish` (what is
 known at the end), `profile`. Between them the process is blocked on a pipe.
 """
 
@@ -127,7 +127,7 @@ class _Session:
             self.update = self.candidate.compile(_update_of(self.optimizer))
 
     def values(self, loss: Tensor) -> dict[str, Any]:
-        """What the judge compares. No copies: they would count as memory of the step."""
+        """What the validation compares. No copies: they would count as memory of the step."""
         return {
             "loss": loss.detach(),
             "gradients": {n: p.grad for n, p in self.problem.named_parameters().items()},

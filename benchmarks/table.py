@@ -63,7 +63,7 @@ def compilers(names: Sequence[str]) -> list[str]:
 
 def _times_eager(candidate: Mapping[str, Any] | None) -> str:
     """The largest error of the first step in units of eager's; an asterisk where eager is no steadier itself."""
-    times = candidate and times_eager(candidate["judged"])
+    times = candidate and times_eager(candidate["validation"])
     if not candidate or times is None:
         return "-"
     return f"{times:.1f}x" + ("*" if candidate.get("conditioning") else "")

@@ -2,7 +2,7 @@
 
 Each training graph that PyTorch hands to a backend is exported as it stands, translated by
 `tvm.relax.frontend.torch.from_exported_program`, compiled by `tvm.compile` and run on the inputs of a training step.
-Its outputs are judged as the bridge's are, by the float64 rule.
+Its outputs are validated as the bridge's are, by the float64 rule.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _detached(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def try_stock(graph: CapturedGraph, inputs: list[Any]) -> StockRecord:
-    """Translates, compiles, runs and judges one graph. Raises nothing for what TVM does; a crash is a crash."""
+    """Translates, compiles, runs and validates one graph. Raises nothing for what TVM does; a crash is a crash."""
 
     def record(outcome: StockOutcome, detail: str = "", unmapped: list[str] | None = None) -> StockRecord:
         return StockRecord(graph.kind.value, graph.ops().total(), outcome, detail[:300], unmapped or [])

@@ -52,7 +52,7 @@ def _of_one_grade(record: dict[str, Any]) -> dict[str, Any]:
     for candidate in candidates.values():
         if candidate["status"] != Status.WRONG:
             continue
-        ratio = max(judged["worst_ratio"] or 0.0 for judged in candidate["judged"].values())
+        ratio = max(found["worst_ratio"] or 0.0 for found in candidate["validation"].values())
         times = f"{ratio * AS_EAGER_MULTIPLE:.1f}x eager's error"
         why = "right" if ratio <= 2 else "not asked whether eager is steadier"
         candidate |= {"status": "not timed", "reason": f"{times}, {why}; this run timed what is as accurate as eager"}

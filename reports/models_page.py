@@ -62,7 +62,7 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
         "less_accurate": gradients.get("less_accurate", []),
         "zeros": gradients.get("zeros", []),
         "conditioning": [Conditioning(**one).told() for one in train.get("conditioning", ())],
-        "judged_seed": train.get("seed"),
+        "validated_seed": train.get("seed"),
         "findings": {
             name: {
                 "level": finding["level"],
@@ -178,8 +178,8 @@ def _older(data: dict[str, Any]) -> str:
 def _notes(row: dict[str, Any]) -> list[str]:
     notes = [f"- `{row['model']}` {row['verdict']}: {cell(row['reason'])}"] if row["reason"] else []
     if told := row.get("conditioning"):
-        seed = row["judged_seed"]
-        after = "" if row["verdict"] not in TRAINS else f"; judged at seed {seed}, where it is right"
+        seed = row["validated_seed"]
+        after = "" if row["verdict"] not in TRAINS else f"; validated at seed {seed}, where it is right"
         notes.append(f"- `{row['model']}` is ill-conditioned: {cell('; '.join(told))}{after}")
     if less := row.get("less_accurate"):
         more = f" and {len(less) - 1} more" if len(less) > 1 else ""

@@ -1,4 +1,4 @@
-"""docs/numbers.md: the judge's rule, and what it did on trial.
+"""docs/numbers.md: the rule of validation, and a study of what it catches.
 
 `python -m relaxgrad.reports.numbers_page TRIAL.json` stores what `python -m relaxgrad.coverage.trial.run TRIAL.json`
 left and writes the page; without a file it makes the page anew from what is stored. A test holds that the page is what
@@ -31,7 +31,7 @@ FAULT_COLUMNS = (
     "excused",
 )
 RUN_COLUMNS = (
-    "run", "steps judged", "as accurate as eager", "right", "worst of the right", "ill-conditioned", "called wrong",
+    "run", "steps validated", "as accurate as eager", "right", "worst of the right", "ill-conditioned", "called wrong",
 )  # fmt: skip
 
 
@@ -55,7 +55,7 @@ are wrong whatever the distance.
 itself move as far on each of these tensors: without oneDNN, in channels_last, on another number of threads, with inputs
 moved up or down by one unit in the last place, or with inputs and parameters moved at random by up to {moved} eps
 ({moves} draws)? Does the same problem compiled in float64 agree with eager in float64 to 1e-9? Two
-yes make it *ill-conditioned at this seed*, with both figures, and the model is judged at the next seeds. Loss curves
+yes make it *ill-conditioned at this seed*, with both figures, and the model is validated at the next seeds. Loss curves
 are held to the largest distance between any two of eager's own runs.
 
 **A zero where eager has none.** AOTAutograd gives a gradient of exactly zero to a parameter that the loss does not

@@ -51,7 +51,7 @@ FAMILIES = {
     "in-place": ("In place", "Ops that write into an argument; they are made functional before they get to TVM."),
     "decomposed": (
         "Decomposed",
-        "Ops that PyTorch's tables take apart before they get to TVM; judged by their own calls.",
+        "Ops that PyTorch's tables take apart before they get to TVM; validated by their own calls.",
     ),
     "fallback": ("Without a lowering", "Ops that run in ATen inside the compiled graph."),
 }

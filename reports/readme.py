@@ -42,7 +42,7 @@ def models_table(data: dict[str, Any]) -> str:
     align = ("left", *["right"] * (len(MODEL_COLUMNS) - 2), "left")
     versions = data["versions"]
     note = (
-        "Training in train mode on TVM beside eager, every gradient judged against float64; the columns between are "
+        "Training in train mode on TVM beside eager, every gradient validated against float64; the columns between are "
         "calls of ATen ops by how they run. Two models of each group; [docs/models.md](docs/models.md) has all, with "
         f"what is left of each blocker. CPU, torch {versions['torch']}, apache-tvm {versions['apache-tvm']}, "
         f"transformers {versions['transformers']}."

@@ -24,7 +24,7 @@ class Cause(StrEnum):
 
     NONE = ""
     MODEL = "the model itself"  # it does not run in eager
-    NO_REFERENCE = "no float64 reference"  # it does not run in float64, so nothing could be judged
+    NO_REFERENCE = "no float64 reference"  # it does not run in float64, so nothing could be validated
     NOT_CAPTURED = "not captured"  # torch.compile hands nothing over
     REFUSED = "refused"  # no graph with native or library calls was compiled and run
     WRONG = "wrong numbers"  # gradients, buffers or losses are not right

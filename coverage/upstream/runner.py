@@ -91,7 +91,7 @@ def run(script: Path, timeout: float = 300.0) -> Fault:
             process.wait()
         printed, said = (_read(file) for file in (output, errors))
     ended = process.returncode if in_time else None
-    expected, seen, outcome = judge(printed, said, ended, timeout)
+    expected, seen, outcome = outcome_of(printed, said, ended, timeout)
     return Fault(script.stem, title, text, code, expected, seen, outcome, time.monotonic() - start, versions())
 
 
@@ -99,7 +99,7 @@ def run(script: Path, timeout: float = 300.0) -> Fault:
 _NO_FAULT = (signal.SIGKILL, signal.SIGILL)
 
 
-def judge(printed: str, errors: str, ended: int | None, timeout: float) -> tuple[str, str, Found]:
+def outcome_of(printed: str, errors: str, ended: int | None, timeout: float) -> tuple[str, str, Found]:
     """(expected, seen, outcome) from what a script printed and its exit code; None where its time was up."""
     expected, seen = (_line(printed, word) for word in ("expected: ", "seen: "))
     if ended is None:

@@ -10,8 +10,8 @@ from relaxgrad.benchmarks.names import RELAXGRAD
 from relaxgrad.benchmarks.record import geometric_mean
 
 from ..source_lines import Near
+from .answers import first_ratio
 from .charts import KINDS, coverage, css_of, speeds, starts
-from .judge import first_ratio
 from .schema import Answer, Finding, Model, Report
 
 BLOCKERS = ("operators", "dynamic shapes", "in-place and optimizer state")
@@ -116,7 +116,7 @@ def _figures(models: Sequence[Model]) -> list[Figure]:
     fallbacks = sum(model.calls.get("fallback", 0) for model in models)
     found = [
         Figure(f"{len(trained)} of {len(models)}", "models train", f"{partly or 'none'} of them partly in PyTorch"),
-        Figure(f"{right:,} of {gradients:,}", "gradients right", "judged against float64"),
+        Figure(f"{right:,} of {gradients:,}", "gradients right", "validated against float64"),
         Figure(f"{fallbacks:,} of {calls:,}", "op calls fall back", "to PyTorch, for want of a lowering"),
     ]
     for name in dict.fromkeys(name for model in models for name in model.ratios):

@@ -67,7 +67,7 @@ class Op(_Strict):
         "at all."
     )
     trust: Literal["verified", "wrong", "untested"] = Field(
-        description="What the sweeps of operators say of the overload, judged against float64."
+        description="What the sweeps of operators say of the overload, validated against float64."
     )
     calls: int = Field(description="Nodes of the model's graphs.")
     reasons: list[str] = Field([], description="Why it falls back.")

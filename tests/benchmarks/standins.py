@@ -1,4 +1,4 @@
-"""Sessions that stand in for a judge and for candidates: no model, times that are told, and a log of who ran when."""
+"""Sessions that stand in for the reference and for candidates: no model, given times, and a log of who ran when."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 STEPS = {"relaxgrad": 0.010, "eager": 0.020, "slow": 0.040}
 
 
-def _judgement(failed: list[str]) -> dict[str, Any]:
+def _validation(failed: list[str]) -> dict[str, Any]:
     return {"compared": 2, "failed": failed, "missing": [], "worst": None, "worst_ratio": 0.5}
 
 
-def judge(arguments: dict[str, Any], emit: Any) -> Answer:
+def reference(arguments: dict[str, Any], emit: Any) -> Answer:
     """Every first step is right but for that of `wrong`, that of `kink`, where eager is no steadier, and that of
     `inductor` with random numbers of its own."""
     if arguments["model"] == "bad-model":
@@ -34,7 +34,7 @@ def judge(arguments: dict[str, Any], emit: Any) -> Answer:
         if command["do"] == "conditioning":
             return {"ill_conditioned": name == "kink", "told": f"what eager does beside {command['candidate']}"}
         wrong = ["w: error too large"] if name in ("wrong", "inductor", "kink") else []
-        return {"loss": _judgement([]), "gradients": _judgement(wrong)}
+        return {"loss": _validation([]), "gradients": _validation(wrong)}
 
     return answer
 

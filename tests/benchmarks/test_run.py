@@ -10,7 +10,7 @@ import pytest
 from relaxgrad.benchmarks.record import ModelRecord, Settings, Status
 from relaxgrad.benchmarks.run import Sessions, bench_model, protocol_in_words
 
-SESSIONS = Sessions("tests.benchmarks.standins:judge", "tests.benchmarks.standins:candidate")
+SESSIONS = Sessions("tests.benchmarks.standins:reference", "tests.benchmarks.standins:candidate")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -67,16 +67,16 @@ def test_what_eager_itself_moves_as_far_is_timed_and_says_so(log: Path) -> None:
     assert found["kink"].status is Status.TIMED
     assert found["kink"].step is not None
     assert found["kink"].conditioning == "what eager does beside kink"
-    assert found["kink"].judged["gradients"].failed
+    assert found["kink"].validation["gradients"].failed
     assert not found["wrong"].conditioning
 
 
-def test_inductor_is_judged_with_eagers_random_numbers_and_timed_with_its_own(log: Path) -> None:
+def test_inductor_is_validated_with_eagers_random_numbers_and_timed_with_its_own(log: Path) -> None:
     record = bench("inductor", start_up=True)
     found = record.candidates["inductor"]
     assert found.status is Status.TIMED
     assert found.own_random
-    assert found.judged["gradients"].failed == []
+    assert found.validation["gradients"].failed == []
     assert (found.cold and found.cold.first, found.warm and found.warm.first) == (4.0, 0.5)
     assert found.warm_memory == 5000
     own = record.candidates["relaxgrad"]

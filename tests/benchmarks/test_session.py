@@ -1,4 +1,4 @@
-"""Real workers on a tiny model: the judge finds what is planted, and what a candidate tells is true."""
+"""Real workers on a tiny model: the validation finds what is planted, and what a candidate tells is true."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{tmp_path / 'bench_of_the_test.py'}:tiny"
 
 
-def test_every_candidate_is_judged_on_the_same_step(tiny: str) -> None:
+def test_every_candidate_is_validated_on_the_same_step(tiny: str) -> None:
     names = [f"bench_of_the_test:{name}" for name in ("same", "off", "refuses")]
     settings = Settings((*names, "eager"), protocol="step", rounds=4, warm_up=1)
     record = bench_model(tiny, settings, 300.0, start_up=False, profile=True)
@@ -71,7 +71,7 @@ def test_every_candidate_is_judged_on_the_same_step(tiny: str) -> None:
     assert "no kernel for this" in refuses.reason
     for found in (own, same, eager):
         assert found.status is Status.TIMED, found.reason
-        counts = {what: judgement.compared for what, judgement in found.judged.items()}
+        counts = {what: validation.compared for what, validation in found.validation.items()}
         assert counts == {"loss": 1, "gradients": 6, "buffers": 3, "parameters": 6}  # the buffers of the batch norm
         assert found.step is not None
         assert len(found.step.rounds) == 4
@@ -122,7 +122,7 @@ def test_a_model_that_draws_with_numpy_draws_the_same_for_all(tiny: str) -> None
     assert {name: (c.status, c.reason) for name, c in record.candidates.items()} == {
         "relaxgrad": (Status.TIMED, ""), "eager": (Status.TIMED, ""),
     }  # fmt: skip
-    worst = record.candidates["relaxgrad"].judged["gradients"].worst
+    worst = record.candidates["relaxgrad"].validation["gradients"].worst
     assert worst is not None
     assert worst["allowed"] < 1e-4, "a reference of other draws forgives everything"
 

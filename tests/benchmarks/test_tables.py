@@ -41,14 +41,14 @@ def test_errors_stand_beside_the_times_in_units_of_eagers() -> None:
     """Right and less accurate than eager is timed, and says by how much; an asterisk: eager is no steadier."""
     found = model("a")
     gradients = {"compared": 2, "failed": [], "missing": [], "worst": None, "worst_ratio": 1.6}
-    found["candidates"]["relaxgrad"]["judged"] = {"loss": gradients | {"worst_ratio": 0.2}, "gradients": gradients}
+    found["candidates"]["relaxgrad"]["validation"] = {"loss": gradients | {"worst_ratio": 0.2}, "gradients": gradients}
     assert cells(steps_table([found]), "a")[4] == "6.4x"
     found["candidates"]["relaxgrad"]["conditioning"] = "seed 0: 2 tensors off by up to 1.0e-02"
     assert cells(steps_table([found]), "a")[4] == "6.4x*"
     assert "relaxgrad: ill-conditioned, and timed: seed 0: 2 tensors" in report([found])
 
 
-def test_the_multiple_is_the_judges() -> None:
+def test_the_multiple_is_that_of_the_validation() -> None:
     from relaxgrad.benchmarks.record import AS_EAGER_MULTIPLE
     from relaxgrad.coverage.harness.numbers import AS_EAGER
 

@@ -63,8 +63,8 @@ def test_a_run_of_one_grade_calls_nothing_wrong_that_is_right() -> None:
     own = next(iter(record["candidates"].values()))
 
     def told(ratio: float, **more: Any) -> str:
-        judged = {"loss": {"worst_ratio": None}, "gradients": {"worst_ratio": ratio}}
-        found = own | {"name": "other", "status": "wrong", "reason": "off", "judged": own["judged"] | judged}
+        others = {"loss": {"worst_ratio": None}, "gradients": {"worst_ratio": ratio}}
+        found = own | {"name": "other", "status": "wrong", "reason": "off", "validation": own["validation"] | others}
         old = {key: value for key, value in record.items() if key != "inputs"} | more
         other = main | {"models": [old | {"candidates": record["candidates"] | {"other": found}}]}
         return bench_page.page(main, {"old": other}).partition("## Other settings, old")[2]

@@ -68,7 +68,7 @@ def test_what_is_right_only_by_the_wider_grade_or_at_another_seed_is_told() -> N
     text = page({"versions": versions, "models": rows([record.to_json()])})
     assert (
         "- `net` is ill-conditioned: seed 0: 2 tensors off by up to 4.0e-02; eager channels_last moves by 5.0e-02; "
-        "compiled in float64 it agrees to 1.0e-12; judged at seed 1, where it is right"
+        "compiled in float64 it agrees to 1.0e-12; validated at seed 1, where it is right"
     ) in text
     assert "- `net` is right, less accurate than eager in 1 gradient: w: less accurate" in text
     assert "exactly zero where eager gives none, to `norm.bias`" in text

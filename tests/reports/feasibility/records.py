@@ -60,7 +60,8 @@ def timed(name: str, ratio: float) -> dict[str, Any]:
     def candidate(step: float, first: float) -> dict[str, Any]:
         return {
             "status": "timed", "reason": "", "step": {"median": step, "spread": step / 50},
-            "cold": {"first": first, "backend": first / 3}, "memory": 10**7, "judged": {"loss": {"worst_ratio": 0.25}},
+            "cold": {"first": first, "backend": first / 3}, "memory": 10**7,
+            "validation": {"loss": {"worst_ratio": 0.25}},
         }  # fmt: skip
 
     return {

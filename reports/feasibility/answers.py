@@ -82,7 +82,7 @@ def _candidates(bench: Mapping[str, Any] | None) -> dict[str, Candidate]:
         found[name] = Candidate(
             status=record["status"],
             reason=record["reason"],
-            times_eager=times_eager(record["judged"]),
+            times_eager=times_eager(record["validation"]),
             conditioning=record.get("conditioning", ""),
             step=step.get("median"),
             spread=step.get("spread"),

@@ -141,14 +141,14 @@ def _audit_dry(model: str, seed: int, emit: Emit) -> AuditRecord:
 
     from ..blockers import dynamic_shapes, in_place, operators
     from ..harness.models import load_problem
-    from .trust import trust_of_ops
+    from ..verification import verification_of_ops
 
     clock = _Clock(emit)
     with clock("capture"):
         problem = load_problem(model, seed)
         captured = problem.capture()
     with clock("translate"):
-        uses = operators.op_uses([n for g in captured for n in planned_nodes(g)], trust_of_ops())
+        uses = operators.op_uses([n for g in captured for n in planned_nodes(g)], verification_of_ops())
     with clock("graph breaks"):
         traced, breaks = dynamic_shapes.explained(load_problem(model, seed), seed)
     record = AuditRecord(model, Verdict.DRY, parameters=problem.parameter_count())
@@ -172,7 +172,7 @@ def _audit(model: str, seed: int, steps: int, emit: Emit, *, stock: bool, onnx: 
     from ..harness.models import load_problem
     from ..harness.training import train_model
     from ..stock import keep_run, run_stock, summary
-    from .trust import trust_of_ops
+    from ..verification import verification_of_ops
 
     clock = _Clock(emit)
     profile = _Profile()
@@ -185,7 +185,7 @@ def _audit(model: str, seed: int, steps: int, emit: Emit, *, stock: bool, onnx: 
     def build() -> Any:
         return load_problem(model, seed)
 
-    uses = operators.op_uses([n for g in graphs for n in g.nodes], trust_of_ops())
+    uses = operators.op_uses([n for g in graphs for n in g.nodes], verification_of_ops())
     record.ops = [use.to_json() for use in uses]
     findings = [operators.analyse(uses, profile.seconds, profile.step_seconds)]
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
+SCHEMA = 2  # of the JSON; raised when a key changes its meaning or goes away
 
 
 class Verdict(StrEnum):
@@ -48,7 +48,7 @@ class AuditRecord:
     parameters: int = 0  # scalars
     ops: list[dict[str, Any]] = field(
         default_factory=list
-    )  # OpUse: op, kind, trust, calls, reasons, lines of the model
+    )  # OpUse: op, kind, verification, calls, reasons, lines of the model
     findings: dict[str, dict[str, Any]] = field(default_factory=dict)  # Finding by blocker
     train: dict[str, Any] | None = None  # TrainRecord
     stock: list[dict[str, Any]] | None = None  # StockRecord of each graph; None where it was not asked for

@@ -60,7 +60,7 @@ GOOD = frozenset({Status.PASS, Status.VACUOUS})
 
 @dataclass
 class Checked:
-    """The finding on one call. `outputs` has a Trust for each output and gradient by name."""
+    """The finding on one call. `outputs` has a Verification for each output and gradient by name."""
 
     status: Status
     detail: str = ""

@@ -8,8 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from relaxgrad.bridge.kinds import Kind, Trust
+from relaxgrad.bridge.kinds import Kind
 
+from ..verification import Verification
 from .check import GOOD
 
 SCHEMA = 1  # of the summary; raised when a key changes its meaning or goes away
@@ -95,13 +96,13 @@ def _entry(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _outputs(records: list[dict[str, Any]]) -> dict[str, str]:
-    """Trust of each output and gradient: wrong if it ever was, verified if it ever was proved."""
+    """Verification status of each output and gradient: wrong if it ever was, verified if it ever was proved."""
     seen: dict[str, set[str]] = {}
     for record in records:
-        for name, trust in record.get("outputs", {}).items():
-            seen.setdefault(name.removeprefix("second size: "), set()).add(trust)
-    order = (Trust.WRONG, Trust.VERIFIED, Trust.UNTESTED)
-    return {name: next(t.value for t in order if t in trusts) for name, trusts in sorted(seen.items())}
+        for name, status in record.get("outputs", {}).items():
+            seen.setdefault(name.removeprefix("second size: "), set()).add(status)
+    order = (Verification.WRONG, Verification.VERIFIED, Verification.UNTESTED)
+    return {name: next(t.value for t in order if t in verifications) for name, verifications in sorted(seen.items())}
 
 
 def _entry_totals(head: dict[str, Any], entries: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Op(_Strict):
         description="How it runs: TVM's kernel, a tuned kernel on purpose, ATen for want of a lowering, no kernel, not "
         "at all."
     )
-    trust: Literal["verified", "wrong", "untested"] = Field(
+    verification: Literal["verified", "wrong", "untested"] = Field(
         description="What the sweeps of operators say of the overload, validated against float64."
     )
     calls: int = Field(description="Nodes of the model's graphs.")

@@ -168,7 +168,7 @@ def test_audits_of_several_machines_merge_where_they_are_comparable(tmp_path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda head, record: head.update(audit_schema=2), "has an audit of schema 2; this relaxgrad reads schema 1"),
+        (lambda head, record: head.update(audit_schema=3), "has an audit of schema 3; this relaxgrad reads schema 2"),
         (lambda head, record: head.pop("audit_schema"), "has an audit of schema None"),
         (lambda head, record: head.pop("versions"), "its first line lacks versions"),
         (lambda head, record: record.pop("findings"), ":2 is no record of a model: it lacks findings"),

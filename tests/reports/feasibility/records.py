@@ -25,7 +25,7 @@ TRAIN = {
 def op(
     name: str, kind: str, calls: int, sources: tuple[str, ...] = (), reasons: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    found = {"op": name, "kind": kind, "trust": "verified", "calls": calls}
+    found = {"op": name, "kind": kind, "verification": "verified", "calls": calls}
     return found | {"reasons": list(reasons), "sources": list(sources)}
 
 

@@ -22,7 +22,7 @@ from relaxgrad.bridge.capture import capture_joint
 from relaxgrad.coverage.harness.models import describe, load_problem
 from relaxgrad.coverage.harness.records import write_text
 
-from .explain.stages import forward_nodes, stages, ties
+from .explain.stages import correspondence, forward_nodes, stages
 from .markdown import cell, table
 
 TAPE = """
@@ -166,7 +166,7 @@ def _rules() -> str:
         inputs = {i.name: i for i in graph.inputs}
         names = {n: "g" if i.role == "tangent" else i.target for n, i in inputs.items()}
         names = {n: {"args[0]": "x", "args[1]": "y"}.get(t, t) for n, t in names.items()}
-        made = ties(graph)
+        made = correspondence(graph)
         (output,) = (n for n in graph.module.graph.nodes if n.op == "output")
         gradient = next(
             v

@@ -44,7 +44,7 @@ trial: $(VENV)/ready-zoo
 upstream: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.upstream_page --store coverage/upstream/found.json
 
-# The tables of the READMEs, docs/models.md and docs/measured.md from docs/results/, and docs/walk.md. To take in a new measurement:
+# The tables of the READMEs, docs/models.md and docs/measured.md from docs/results/, and docs/tutorial.md. To take in a new measurement:
 # `python -m relaxgrad.reports.models_page DIR`, `python -m relaxgrad.reports.bench_page RUN.json [NAME]`, then this.
 readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.models_page
@@ -52,7 +52,7 @@ readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.onnx_page
 	$(BIN)/python -m relaxgrad.reports.numbers_page
 	$(BIN)/python -m relaxgrad.reports.schema_page
-	$(BIN)/python -m relaxgrad.reports.walk_page
+	$(BIN)/python -m relaxgrad.reports.tutorial_page
 	$(BIN)/python -m relaxgrad.reports.readme
 
 # The picture of the READMEs, of a report: first `relaxgrad report -o $(REPORT)`. Needs a Chromium on the PATH.

@@ -47,8 +47,12 @@ def session(arguments: dict[str, Any], emit: Emit) -> Callable[[dict[str, Any]],
     "candidate": name} with {"ill_conditioned": bool, "told": both figures in a line}.
     Raises UserError for a model that does not run in eager.
     """
-    side = _Validator(arguments["model"], arguments["seed"], Path(arguments["start"]))
-    commands = {"parameters": side.parameters, "validate": side.validate, "conditioning": side.conditioning}
+    validator = _Validator(arguments["model"], arguments["seed"], Path(arguments["start"]))
+    commands = {
+        "parameters": validator.parameters,
+        "validate": validator.validate,
+        "conditioning": validator.conditioning,
+    }
     return lambda command: commands[command["do"]](command)
 
 

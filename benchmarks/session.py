@@ -127,7 +127,7 @@ class _Session:
             self.update = self.candidate.compile(_update_of(self.optimizer))
 
     def values(self, loss: Tensor) -> dict[str, Any]:
-        """What the validation compares. No copies: they would count as memory of the step."""
+        """What validation compares. No copies: they would count as memory of the step."""
         return {
             "loss": loss.detach(),
             "gradients": {n: p.grad for n, p in self.problem.named_parameters().items()},

@@ -32,7 +32,7 @@ class OpUse:
 
 
 def op_uses(nodes: Iterable[NodeRecord], verification: dict[str, Verification]) -> list[OpUse]:
-    """Nodes gathered by op and kind, unsupported and fallback first, then by calls. `verification`: by op.""" ""
+    """Nodes gathered by op and kind, unsupported and fallback first, then by calls. `verification`: by op."""
     groups: dict[tuple[str, Kind], list[NodeRecord]] = {}
     for node in nodes:
         groups.setdefault((node.op, node.kind), []).append(node)

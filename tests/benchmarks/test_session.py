@@ -1,4 +1,4 @@
-"""Real workers on a tiny model: the validation finds what is planted, and what a candidate tells is true."""
+"""Real workers on a tiny model: validation finds what is planted, and what a candidate tells is true."""
 
 from __future__ import annotations
 

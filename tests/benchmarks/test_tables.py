@@ -48,7 +48,7 @@ def test_errors_stand_beside_the_times_in_units_of_eagers() -> None:
     assert "relaxgrad: ill-conditioned, and timed: seed 0: 2 tensors" in report([found])
 
 
-def test_the_multiple_is_that_of_the_validation() -> None:
+def test_the_multiple_is_that_of_validation() -> None:
     from relaxgrad.benchmarks.record import AS_EAGER_MULTIPLE
     from relaxgrad.coverage.harness.numbers import AS_EAGER
 

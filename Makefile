@@ -40,7 +40,7 @@ trial: $(VENV)/ready-zoo
 	$(BIN)/python -m relaxgrad.coverage.trial.run $(TRIAL)
 	$(BIN)/python -m relaxgrad.reports.numbers_page $(TRIAL)
 
-# The faults of TVM, a script each, run anew (about 6 minutes).
+# The known bugs of TVM, a script each, run anew (about 6 minutes).
 upstream: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.upstream_page --store coverage/upstream/found.json
 

@@ -111,4 +111,4 @@ def test_paths_are_shortened_to_what_tells_them_apart(found: Report) -> None:
     assert "/home" not in page.text
     assert "site-packages" not in page.text
     assert in_file("/home/me/zoo/text.py:7 (x + /y)") == "text.py:7 (x + /y)"
-    assert in_file("coverage/upstream/faults/a.py") == "coverage/upstream/faults/a.py"
+    assert in_file("coverage/upstream/known_bugs/a.py") == "coverage/upstream/known_bugs/a.py"

@@ -25,7 +25,7 @@ from relaxgrad.bridge.forked import in_fork
 from relaxgrad.bridge.schemas import CapturedGraph, GraphInput, InputRole
 
 from .harness.models import describe
-from .stock import Runs, first_fault
+from .upstream_importer import Runs, first_fault
 
 SECONDS = 180.0  # for one graph
 OPSET = 20

@@ -13,7 +13,7 @@ from relaxgrad.bridge.schemas import CapturedGraph
 
 from .harness import numbers
 from .harness.problem import Problem, copy_tensors
-from .stock import keep_run
+from .upstream_importer import keep_run
 
 if TYPE_CHECKING:
     from relaxgrad.coverage.samples import Loaded

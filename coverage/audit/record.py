@@ -51,7 +51,7 @@ class AuditRecord:
     )  # OpUse: op, kind, verification, calls, reasons, lines of the model
     findings: dict[str, dict[str, Any]] = field(default_factory=dict)  # Finding by blocker
     train: dict[str, Any] | None = None  # TrainRecord
-    stock: list[dict[str, Any]] | None = None  # StockRecord of each graph; None where it was not asked for
+    upstream: list[dict[str, Any]] | None = None  # UpstreamRecord of each graph; None where it was not asked for
     onnx: list[dict[str, Any]] | None = None  # OnnxRecord of each graph; None where it was not asked for
     seconds: dict[str, float] = field(default_factory=dict)  # by stage
     worker_output: str = ""  # the end of what the process printed, where it died

@@ -10,7 +10,7 @@ from relaxgrad.benchmarks.names import INDUCTOR, RELAXGRAD
 from relaxgrad.benchmarks.record import Status, geometric_mean, times_eager
 from relaxgrad.coverage.harness.train_record import Conditioning
 
-from .schema import Answer, Candidate, Finding, Model, Op, Stock
+from .schema import Answer, Candidate, Finding, Model, Op, Upstream
 
 _ANSWERS = {
     "trains": Answer.YES,
@@ -49,7 +49,7 @@ def model_of(audit: Mapping[str, Any], bench: Mapping[str, Any] | None) -> Model
         inputs=list(bench.get("inputs", ())) if bench else [],
         findings=findings,
         ops=[Op(**op) for op in audit["ops"]],
-        stock=_stock(audit["stock"]),
+        upstream=_upstream(audit["upstream"]),
         candidates=candidates,
         ratios={name: ratio["median"] for name, ratio in (bench["ratios"] if bench else {}).items()},
     )
@@ -64,11 +64,11 @@ def findings_of(found: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return [_finding(f) for f in found]
 
 
-def _stock(records: Sequence[Mapping[str, Any]] | None) -> Stock | None:
+def _upstream(records: Sequence[Mapping[str, Any]] | None) -> Upstream | None:
     if records is None:
         return None
     outcomes = Counter(record["outcome"] for record in records)
-    return Stock(graphs=len(records), right=outcomes["right"], outcomes=dict(outcomes))
+    return Upstream(graphs=len(records), right=outcomes["right"], outcomes=dict(outcomes))
 
 
 def _candidates(bench: Mapping[str, Any] | None) -> dict[str, Candidate]:

@@ -127,8 +127,8 @@ def _figures(models: Sequence[Model]) -> list[Figure]:
     if mean := geometric_mean(firsts):
         what = "as soon as Inductor"
         found.append(Figure(f"{mean:.1f}×", what, f"through the first step, geometric mean of {_models(firsts)}"))
-    if graphs := sum(model.stock.graphs for model in models if model.stock):
-        own = sum(model.stock.right for model in models if model.stock)
+    if graphs := sum(model.upstream.graphs for model in models if model.upstream):
+        own = sum(model.upstream.right for model in models if model.upstream)
         found.append(Figure(f"{own:,} of {graphs:,}", "graphs right", "with TVM's own importer"))
     return found
 

@@ -46,7 +46,7 @@ def _models_table(models: Sequence[Model]) -> str:
             str(model.graphs),
             *(f"{model.calls.get(kind, 0):,}" for kind in KINDS),
             f"{model.gradients_right} of {model.gradients}",
-            f"{model.stock.right} of {model.stock.graphs}" if model.stock else "-",
+            f"{model.upstream.right} of {model.upstream.graphs}" if model.upstream else "-",
         ]
         for model in models
     ]

@@ -94,7 +94,7 @@ class Candidate(_Strict):
     )
 
 
-class Stock(_Strict):
+class Upstream(_Strict):
     """TVM's own importer on the model's graphs."""
 
     graphs: int = Field(description="Graphs that it was given.")
@@ -124,7 +124,7 @@ class Model(_Strict):
     inputs: list[str] = Field([], description="Shapes of the inputs that were timed; empty where none were.")
     findings: list[Finding] = Field(description="The blockers of this model.")
     ops: list[Op] = Field(description="Every op, in each way that it runs.")
-    stock: Stock | None = Field(None, description="Absent where it was not asked for.")
+    upstream: Upstream | None = Field(None, description="Absent where it was not asked for.")
     candidates: dict[str, Candidate] = Field({}, description="By name: `relaxgrad`, `inductor`, `eager`, ...")
     ratios: dict[str, float] = Field(
         {}, description="A baseline's step over relaxgrad's, median of rounds: above 1 relaxgrad is faster."

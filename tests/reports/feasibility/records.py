@@ -37,7 +37,7 @@ def trains(name: str = "mlp") -> AuditRecord:
     record = AuditRecord(name, Verdict.YES, group="tiny", parameters=1200, train=TRAIN)
     record.findings = {"operators": operators(Level.CLEAR, "all 8 calls are native", {"native": 6, "library": 2})}
     record.ops = [op("aten.mm.default", "library", 2), op("aten.add.Tensor", "native", 6)]
-    record.stock = [{"outcome": "right"}, {"outcome": "wrong"}]
+    record.upstream = [{"outcome": "right"}, {"outcome": "wrong"}]
     return record
 
 

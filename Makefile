@@ -35,16 +35,16 @@ audit: $(VENV)/ready-zoo
 bench: $(VENV)/ready-zoo
 	$(BIN)/relaxgrad bench --zoo perf --against inductor,eager --profile --json $(JSON) $(ARGS)
 
-# The judge on trial: planted faults, and what it says of eager's variants, Inductor and relaxgrad (about 40 minutes).
+# The planted-fault study of validation, with its verdicts on eager, Inductor and relaxgrad too (about 40 minutes).
 trial: $(VENV)/ready-zoo
 	$(BIN)/python -m relaxgrad.coverage.trial.run $(TRIAL)
 	$(BIN)/python -m relaxgrad.reports.numbers_page $(TRIAL)
 
-# The faults of TVM, a script each, run anew (about 6 minutes).
+# The known bugs of TVM, a script each, run anew (about 6 minutes).
 upstream: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.upstream_page --store coverage/upstream/found.json
 
-# The tables of the READMEs, docs/models.md and docs/measured.md from docs/results/, and docs/walk.md. To take in a new measurement:
+# The tables of the READMEs, docs/models.md and docs/measured.md from docs/results/, and docs/tutorial.md. To take in a new measurement:
 # `python -m relaxgrad.reports.models_page DIR`, `python -m relaxgrad.reports.bench_page RUN.json [NAME]`, then this.
 readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.models_page
@@ -53,7 +53,7 @@ readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.numbers_page
 	$(BIN)/python -m relaxgrad.reports.schema_page
 	$(BIN)/python -m relaxgrad.reports.architecture_page
-	$(BIN)/python -m relaxgrad.reports.walk_page
+	$(BIN)/python -m relaxgrad.reports.tutorial_page
 	$(BIN)/python -m relaxgrad.reports.readme
 
 # The picture of the READMEs, of a report: first `relaxgrad report -o $(REPORT)`. Needs a Chromium on the PATH.

@@ -1,14 +1,14 @@
 """A run held against a stored one: ratios, never raw times, within a band that the spreads of both runs give.
 
 Note [The noise band]
-A ratio r is the median over the rounds of (other contender's step) / (relaxgrad's step), q its interquartile range over
+A ratio r is the median over the rounds of (the baseline's step) / (relaxgrad's step), q its interquartile range over
 the same rounds, so s = q / r is how far single rounds stray. Two runs of the same code differ by about that at worst:
 the medians by less, what changes from process to process (where memory lies, which pages are huge) by more. So
 
     band = max(FLOOR, sqrt(s_now^2 + s_then^2))
 
 and a ratio fell where r_now < r_then * (1 - band). For the geometric mean of n ratios the bands are taken as
-independent: band = max(FLOOR / sqrt(n), sqrt(sum of band_i^2) / n). A contender that was timed in the stored run and
+independent: band = max(FLOOR / sqrt(n), sqrt(sum of band_i^2) / n). A candidate that was timed in the stored run and
 is not now is a failure too, and so is a band wider than WIDEST: such a run says nothing, and a check that cannot fail
 is no check. What got faster is told and fails nothing.
 """
@@ -108,16 +108,16 @@ def check_comparable(
 
 
 def changes(now: Iterable[Mapping[str, Any]], then: Iterable[Mapping[str, Any]]) -> list[Change]:
-    """Every ratio of the stored models that were measured again, then the geometric mean for each contender.
+    """Every ratio of the stored models that were measured again, then the geometric mean for each candidate.
 
-    Both are model records as JSON. Contenders that did not take part this time are left out.
+    Both are model records as JSON. Candidates that did not take part this time are left out.
     """
     measured = {(record["model"], record["malloc"]): record for record in now}
     found: list[Change] = []
     for record in then:
         again = measured.get((record["model"], record["malloc"]))
         if again is not None:
-            raced = record["ratios"] if again["reason"] else again["contenders"]
+            raced = record["ratios"] if again["reason"] else again["candidates"]
             found += [_change(record, again, against) for against in record["ratios"] if against in raced]
     return found + _means(found)
 
@@ -125,8 +125,8 @@ def changes(now: Iterable[Mapping[str, Any]], then: Iterable[Mapping[str, Any]])
 def _change(then: Mapping[str, Any], now: Mapping[str, Any], against: str) -> Change:
     old, new = then["ratios"][against], now["ratios"].get(against)
     if new is None:
-        contenders = now["contenders"]
-        rows = [contenders[name] for name in ("relaxgrad", against) if name in contenders]
+        candidates = now["candidates"]
+        rows = [candidates[name] for name in ("relaxgrad", against) if name in candidates]
         reason = next((row["reason"] for row in rows if row["reason"]), now["reason"])
         return Change(then["model"], then["malloc"], against, old["median"], None, band_of(old, old), reason)
     return Change(then["model"], then["malloc"], against, old["median"], new["median"], band_of(old, new))

@@ -1,4 +1,4 @@
-"""The names of the contenders. Imports no torch."""
+"""The names of the candidates. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ BUILT_IN = (INDUCTOR, EAGER, "aot_eager")
 
 
 def parse_against(text: str) -> tuple[str, ...]:
-    """The contenders of `--against`, each once, in order. Raises UserError for one that can be told wrong now."""
+    """The baselines of `--against`, each once, in order. Raises UserError for one that can be told wrong now."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise UserError(f"--against names no contender; known: {', '.join(BUILT_IN)}")
+        raise UserError(f"--against names no baseline; known: {', '.join(BUILT_IN)}")
     for name in names:
         _check(name)
     return names
@@ -32,6 +32,6 @@ def _check(name: str) -> None:
     module, colon, function = name.partition(":")
     if not colon or not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise UserError(
-            f"--against {name}: not a contender; known: {', '.join(BUILT_IN)}, any backend of torch.compile, or "
+            f"--against {name}: not a baseline; known: {', '.join(BUILT_IN)}, any backend of torch.compile, or "
             "package.module:backend"
         )

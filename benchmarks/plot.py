@@ -28,7 +28,7 @@ def check_plot(path: Path) -> None:
 
 
 def plot(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a bar for each contender of each model: its step's time over relaxgrad's, with the spread of the rounds.
+    """Writes a bar for each candidate of each model: its step's time over relaxgrad's, with the spread of the rounds.
 
     `records` as JSON; models that were not timed are left out. Raises UserError where none was.
     """
@@ -39,7 +39,7 @@ def plot(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
     timed = [record for record in records if record["ratios"]]
     if not timed:
-        raise UserError(f"nothing to plot in {path}: no model was timed against another contender")
+        raise UserError(f"nothing to plot in {path}: no model was timed against a baseline")
     names = list(dict.fromkeys(name for record in timed for name in record["ratios"]))
     several = len({record["malloc"] for record in timed}) > 1
     labels = [f"{r['model']}, {r['malloc']}" if several else r["model"] for r in timed]

@@ -2,8 +2,8 @@
 
 `python -m relaxgrad.benchmarks.products [MODEL...]` (the models of `--zoo perf` where none is named) takes every static
 float32 product of two matrices out of the forward and backward graphs, and times both libraries on operands of these
-sizes and strides, in turns, on one thread. The last line says what a table of the faster one for each shape would save
-of the products' time: whether such a table is worth to be kept.
+sizes and strides, in interleaved rounds, on one thread. The last line says what a table of the faster one for each
+shape would save of the products' time: whether such a table is worth keeping.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _fastest(run: Callable[[], Any], times: int = 7) -> float:
 
 
 def profile_step(step: Callable[[], Any], steps: int) -> dict[str, Any]:
-    """The profile of a compiled step, over `steps` profiled steps and as many plain ones, in turns."""
+    """The profile of a compiled step, over `steps` profiled steps and as many plain ones, interleaved."""
     plain, profiles = [], []
     step()
     for _ in range(steps):

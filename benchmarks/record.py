@@ -9,14 +9,14 @@ from enum import StrEnum
 from typing import Any
 
 from relaxgrad.coverage.harness.timing import summarize
-from relaxgrad.coverage.harness.train_record import Judgement
+from relaxgrad.coverage.harness.train_record import Validation
 
-SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
+SCHEMA = 2  # of the JSON; raised when a key changes its meaning or goes away
 AS_EAGER_MULTIPLE = 4.0  # coverage.numbers.AS_EAGER.multiple, without importing torch; a test holds it
 
 
 class Status(StrEnum):
-    """What became of one contender."""
+    """What became of one candidate."""
 
     TIMED = "timed"
     WRONG = "wrong"  # its first step is not right, and eager is steadier; it was never timed
@@ -47,7 +47,7 @@ class Start:
     loading: float  # imports, and a function of one line compiled before: what a process pays once
     first: float  # the first step: tracing, compiling, running
     backend: float | None  # of it, the backend's own share; None for eager and where it is not told
-    memory: int | None  # highest resident memory of it over the baseline, what the compiler needs included
+    memory: int | None  # highest resident memory of it over the memory before it, what the compiler needs included
 
 
 @dataclass
@@ -64,8 +64,8 @@ class Step:
 
 
 @dataclass
-class ContenderRecord:
-    """What was found about one contender on one model."""
+class CandidateRecord:
+    """What was found about one candidate on one model."""
 
     name: str
     status: Status = Status.FAILED
@@ -73,11 +73,11 @@ class ContenderRecord:
     cold: Start | None = None  # caches off
     warm: Start | None = None  # a second process on the cache that another one filled
     warm_reason: str = ""  # why there is none
-    judged: dict[str, Judgement] = field(default_factory=dict)  # loss, gradients, buffers, parameters -> judgement
+    validation: dict[str, Validation] = field(default_factory=dict)  # of loss, gradients, ...
     conditioning: str = ""  # a first step that was not right and is timed: what eager does there, with figures
-    own_random: bool = False  # timed with random numbers of its own, and judged in a process that drew as eager does
+    own_random: bool = False  # timed with random numbers of its own, and validated in a process that drew as eager does
     step: Step | None = None
-    memory: int | None = None  # bytes: highest resident memory of the steps after the first, over the baseline
+    memory: int | None = None  # bytes: highest resident memory of the steps after the first, over the memory before it
     warm_memory: int | None = None  # the same in the process with the warm cache, which has compiled nothing
     graphs: int = 0  # that Dynamo made, forward and backward together as one
     graph_breaks: dict[str, int] = field(default_factory=dict)  # first line of Dynamo's reason -> count
@@ -90,7 +90,7 @@ class ContenderRecord:
 
 @dataclass
 class Ratio:
-    """How many times as long another contender's step takes: above 1, relaxgrad is faster."""
+    """How many times as long a baseline's step takes: above 1, relaxgrad is faster."""
 
     of_medians: float
     median: float  # of the ratios of single rounds
@@ -110,8 +110,8 @@ class ModelRecord:
     parameters: int = 0
     inputs: list[str] = field(default_factory=list)  # shape of each tensor that the module gets, as "input_ids 4x128"
     protocol: str = ""  # in words
-    contenders: dict[str, ContenderRecord] = field(default_factory=dict)
-    ratios: dict[str, Ratio] = field(default_factory=dict)  # other contender -> ratio to relaxgrad
+    candidates: dict[str, CandidateRecord] = field(default_factory=dict)
+    ratios: dict[str, Ratio] = field(default_factory=dict)  # baseline -> ratio to relaxgrad
     profile: dict[str, Any] | None = None  # see profile.py
     profile_reason: str = ""  # why there is none, where one was asked for
     seconds: float = 0.0  # the whole measurement
@@ -121,22 +121,22 @@ class ModelRecord:
 
 
 def step_of(rounds: Sequence[dict[str, Any]]) -> Step:
-    """The Step of the measured turns of one contender; each has the seconds, cpu seconds and page faults of its steps.
+    """The Step of the measured rounds of one candidate; each has the seconds, cpu seconds and page faults of its steps.
 
-    All turns have the same number of steps.
+    All rounds have the same number of steps.
     """
-    means = [statistics.fmean(turn["seconds"]) for turn in rounds]
+    means = [statistics.fmean(one["seconds"]) for one in rounds]
     timing = summarize(means, warm_up=0)
     steps = len(rounds[0]["seconds"])
-    wall = sum(sum(turn["seconds"]) for turn in rounds)
+    wall = sum(sum(one["seconds"]) for one in rounds)
     return Step(
         rounds=means,
         steps=steps,
         median=statistics.median(means),
         spread=timing.spread,
-        cpu=sum(turn["cpu"] for turn in rounds) / wall if wall else 0.0,
-        cpu_median=statistics.median(turn["cpu"] / steps for turn in rounds),
-        page_faults=sum(turn["page_faults"] for turn in rounds) / (steps * len(rounds)),
+        cpu=sum(one["cpu"] for one in rounds) / wall if wall else 0.0,
+        cpu_median=statistics.median(one["cpu"] / steps for one in rounds),
+        page_faults=sum(one["page_faults"] for one in rounds) / (steps * len(rounds)),
     )
 
 
@@ -152,12 +152,12 @@ def ratio_of(other: Step, own: Step) -> Ratio:
     )
 
 
-def times_eager(judged: Mapping[str, Mapping[str, Any]]) -> float | None:
+def times_eager(validation: Mapping[str, Mapping[str, Any]]) -> float | None:
     """The largest error of a first step in units of eager's own (at least 2 eps): at most 4 is as accurate as eager.
 
-    `judged`: as in the JSON of a ContenderRecord. None where nothing was compared.
+    `validation`: as in the JSON of a CandidateRecord. None where nothing was compared.
     """
-    ratios = [j["worst_ratio"] for j in judged.values() if j["worst_ratio"] is not None]
+    ratios = [v["worst_ratio"] for v in validation.values() if v["worst_ratio"] is not None]
     return max(ratios) * AS_EAGER_MULTIPLE if ratios else None
 
 

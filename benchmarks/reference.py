@@ -1,8 +1,8 @@
-"""The judge's worker: eager's first step and its float64 reference, and every contender's first step held against them.
+"""The reference worker: eager's first step and its float64 reference, and every candidate's first step against them.
 
-The judgement is that of `relaxgrad train` (coverage/harness/numbers.py); where a first step is not right,
+The rule is that of `relaxgrad train` (coverage/harness/numbers.py); where a first step is not right,
 `conditioning` asks what eager itself does there (coverage/harness/conditioning.py). The parameters after an optimizer
-step are judged against AdamW on the contender's own gradients: AdamW divides a gradient by its size, so where a
+step are validated against AdamW on the candidate's own gradients: AdamW divides a gradient by its size, so where a
 gradient is noise the update of eager is noise as well, and tells nothing of the optimizer. A compiled optimizer gets
 its step count as a float32 tensor, and `1 - 0.999 ** step` loses four digits there; so the rounding that is allowed is
 that of AdamW with float32 steps, and not that of eager's, whose steps are Python numbers.
@@ -28,11 +28,11 @@ from relaxgrad.coverage.harness.conditioning import (
 )
 from relaxgrad.coverage.harness.models import describe, load_problem
 from relaxgrad.coverage.harness.problem import Problem, seed_everything
-from relaxgrad.coverage.harness.train_record import Judgement
+from relaxgrad.coverage.harness.train_record import Validation
 from relaxgrad.coverage.harness.trainee import LEARNING_RATE
-from relaxgrad.coverage.harness.training import judge_buffers, judgement
+from relaxgrad.coverage.harness.training import validate, validate_buffers
 
-from .contenders import Contender
+from .candidates import Candidate
 from .session import load_like, start_of
 
 Emit = Callable[[dict[str, Any]], None]
@@ -42,17 +42,21 @@ Named = Mapping[str, Tensor | None]
 def session(arguments: dict[str, Any], emit: Emit) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Arguments: model, seed, and `start`: the file to leave the problem's parameters, buffers and inputs in.
 
-    The session answers {"do": "parameters"} with their number and the inputs' shapes, {"do": "judge", "values": file}
-    with a Judgement of loss, gradients, buffers and parameters, and {"do": "conditioning", "values": file,
-    "contender": name} with {"ill_conditioned": bool, "told": both figures in a line}.
+    The session answers {"do": "parameters"} with their number and the inputs' shapes, {"do": "validate", "values":
+    file} with a Validation of loss, gradients, buffers and parameters, and {"do": "conditioning", "values": file,
+    "candidate": name} with {"ill_conditioned": bool, "told": both figures in a line}.
     Raises UserError for a model that does not run in eager.
     """
-    judge = _Judge(arguments["model"], arguments["seed"], Path(arguments["start"]))
-    commands = {"parameters": judge.parameters, "judge": judge.judge, "conditioning": judge.conditioning}
+    validator = _Validator(arguments["model"], arguments["seed"], Path(arguments["start"]))
+    commands = {
+        "parameters": validator.parameters,
+        "validate": validator.validate,
+        "conditioning": validator.conditioning,
+    }
     return lambda command: commands[command["do"]](command)
 
 
-class _Judge:
+class _Validator:
     def __init__(self, model: str, seed: int, start: Path):
         problem = load_problem(model, seed)
         self.model, self.seed, self.start = model, seed, start
@@ -66,17 +70,17 @@ class _Judge:
     def parameters(self, command: dict[str, Any]) -> dict[str, Any]:
         return {"parameters": self.count, "inputs": self.inputs}
 
-    def judge(self, command: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, command: dict[str, Any]) -> dict[str, Any]:
         found = torch.load(command["values"])
         eager, reference = self.eager, self.reference
-        judged = {
-            "loss": judgement({"loss": reference.loss}, {"loss": eager.loss}, {"loss": found["loss"]}),
-            "gradients": judgement(reference.gradients, eager.gradients, found["gradients"], self._zeros(found)),
+        validated = {
+            "loss": validate({"loss": reference.loss}, {"loss": eager.loss}, {"loss": found["loss"]}),
+            "gradients": validate(reference.gradients, eager.gradients, found["gradients"], self._zeros(found)),
         }
-        judged["buffers"] = judge_buffers(self.buffers, reference.buffers, eager.buffers, found["buffers"])
+        validated["buffers"] = validate_buffers(self.buffers, reference.buffers, eager.buffers, found["buffers"])
         if "parameters" in found:
-            judged["parameters"] = self._judge_update(found["gradients"], found["parameters"])
-        return {name: vars(verdict) for name, verdict in judged.items()}
+            validated["parameters"] = self._validate_update(found["gradients"], found["parameters"])
+        return {name: vars(verdict) for name, verdict in validated.items()}
 
     def conditioning(self, command: dict[str, Any]) -> dict[str, Any]:
         values = torch.load(command["values"])
@@ -84,11 +88,11 @@ class _Judge:
         spread = EagerSpread(self._build, self.seed, self.reference, self.eager, steps=1)
         found = conditioning(self.seed, self.reference, self.eager, result, spread)
         if found.covered:
-            contender = Contender(command["contender"], draw_as_eager=True)
-            contender.load()
-            with contender.recording():
+            candidate = Candidate(command["candidate"], draw_as_eager=True)
+            candidate.load()
+            with candidate.recording():
                 found.float64, found.float64_reason = float64_difference(
-                    self._build, self.seed, contender.compile, contender.did_nothing
+                    self._build, self.seed, candidate.compile, candidate.did_nothing
                 )
         return {"ill_conditioned": is_ill_conditioned(found), "told": found.told()}
 
@@ -96,15 +100,15 @@ class _Judge:
         return load_like(self.model, self.seed, self.start)
 
     def _zeros(self, found: dict[str, Any]) -> frozenset[str]:
-        """See `zeros_of_aot`; asked only where the contender has a gradient and eager has none."""
+        """See `zeros_of_aot`; asked only where the candidate has a gradient and eager has none."""
         if all(found["gradients"].get(n) is None for n, g in self.eager.gradients.items() if g is None):
             return frozenset()
         return zeros_of_aot(self._build, self.seed)
 
-    def _judge_update(self, gradients: Named, result: Named) -> Judgement:
+    def _validate_update(self, gradients: Named, result: Named) -> Validation:
         reference, rounded = (_adamw(self.state, gradients, dtype) for dtype in (torch.float64, torch.float32))
         told = [n for n, p in rounded.items() if p.numel() and bool(p.any())]  # zeros against zeros tell nothing
-        return judgement(
+        return validate(
             {n: reference[n] for n in told}, {n: rounded[n] for n in told}, {n: result.get(n) for n in told}
         )
 

@@ -1,6 +1,6 @@
-"""A contender's worker: a session that compiles a training step, runs it when it is told to, and says what it cost.
+"""A candidate's worker: a session that compiles a training step, runs it when it is told to, and says what it cost.
 
-Commands: `first` (the first step; leaves its values in a file for the judge), `turn` (timed steps), `finish` (what is
+Commands: `first` (the first step; leaves its values in a file for validation), `round` (timed steps), `finish` (what is
 known at the end), `profile`. Between them the process is blocked on a pipe.
 """
 
@@ -24,18 +24,18 @@ from relaxgrad.coverage.harness.trainee import LEARNING_RATE
 from relaxgrad.coverage.harness.training import cause_of
 
 from . import memory, probes
-from .contenders import Contender
+from .candidates import Candidate
 
 Emit = Callable[[dict[str, Any]], None]
 
 
 def session(arguments: dict[str, Any], emit: Emit) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Arguments: contender, draw_as_eager, model, seed, protocol, and `start`: the file that the reference left.
+    """Arguments: candidate, draw_as_eager, model, seed, protocol, and `start`: the file that the reference left.
 
     `own_cache`, which may be missing: Inductor's folder once it has loaded, see probes.py.
     """
     run = _Session(arguments)
-    commands = {"first": run.first, "turn": run.turn, "finish": run.finish, "profile": run.profile}
+    commands = {"first": run.first, "round": run.round, "finish": run.finish, "profile": run.profile}
     return lambda command: commands[command["do"]](command)
 
 
@@ -54,10 +54,10 @@ def load_like(model: str, seed: int, start: Path) -> Problem:
 
 
 class _Session:
-    """The state of one contender's worker."""
+    """The state of one candidate's worker."""
 
     def __init__(self, arguments: dict[str, Any]):
-        self.contender = Contender(arguments["contender"], arguments["draw_as_eager"])
+        self.candidate = Candidate(arguments["candidate"], arguments["draw_as_eager"])
         self.model, self.seed = arguments["model"], arguments["seed"]
         self.with_optimizer = arguments["protocol"] == "step"
         self.own_cache = Path(arguments["own_cache"]) if arguments.get("own_cache") else None
@@ -85,19 +85,19 @@ class _Session:
     def first(self, command: dict[str, Any]) -> dict[str, Any]:
         """Compiles and runs the first step. Its loss, gradients, buffers and parameters go to the file `values`."""
         began = time.perf_counter()
-        self.contender.load()
+        self.candidate.load()
         if self.own_cache is not None:
             probes.loaded(self.own_cache)
         loading = time.perf_counter() - began
-        self.open.enter_context(self.contender.recording())
+        self.open.enter_context(self.candidate.recording())
         self.open.enter_context(torch_api.numpy_draws_as_in_eager())
-        before = self.contender.backend_seconds()
+        before = self.candidate.backend_seconds()
         self.base = memory.baseline()
         seed_everything(self.seed)
         try:
             start = time.perf_counter()
-            self.contender.mark((self.problem.args, self.problem.kwargs))
-            self.function = self.contender.compile(self.problem.step_function())
+            self.candidate.mark((self.problem.args, self.problem.kwargs))
+            self.function = self.candidate.compile(self.problem.step_function())
             loss = self.forward_backward()
             seconds = time.perf_counter() - start
             values = self.values(loss)
@@ -109,13 +109,13 @@ class _Session:
                 seconds += time.perf_counter() - start
         except Exception as error:
             return {"error": describe(cause_of(error))}
-        if reason := self.contender.did_nothing():
+        if reason := self.candidate.did_nothing():
             return {"error": reason}
         peak = memory.over(self.base)
         if self.with_optimizer:
             values["parameters"] = {n: p.detach() for n, p in self.problem.named_parameters().items()}
             torch.save(values, command["values"])
-        after = self.contender.backend_seconds()
+        after = self.candidate.backend_seconds()
         self.graphs_after_first = torch_api.dynamo_graphs()
         del values, loss
         memory.start_peak()
@@ -123,19 +123,19 @@ class _Session:
         return {"loading": loading, "first": seconds, "backend": share, "memory": peak}
 
     def compile_update(self) -> None:
-        if self.contender.compiles:
-            self.update = self.contender.compile(_update_of(self.optimizer))
+        if self.candidate.compiles:
+            self.update = self.candidate.compile(_update_of(self.optimizer))
 
     def values(self, loss: Tensor) -> dict[str, Any]:
-        """What the judge compares. No copies: they would count as memory of the step."""
+        """What validation compares. No copies: they would count as memory of the step."""
         return {
             "loss": loss.detach(),
             "gradients": {n: p.grad for n, p in self.problem.named_parameters().items()},
             "buffers": {n: b.detach() for n, b in self.problem.module.named_buffers()},
         }
 
-    def turn(self, command: dict[str, Any]) -> dict[str, Any]:
-        """`steps` timed steps after one that is not: the other contenders have taken the caches in the meantime."""
+    def round(self, command: dict[str, Any]) -> dict[str, Any]:
+        """`steps` timed steps after one that is not: the other candidates have taken the caches in the meantime."""
         self.step()
         seconds = []
         faults, cpu = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.process_time()
@@ -151,21 +151,21 @@ class _Session:
         """What is known at the end of the run."""
         peak = memory.over(self.base)
         calls: Counter[str] = Counter()
-        for graph in self.contender.graphs:
+        for graph in self.candidate.graphs:
             calls.update({kind.value: count for kind, count in graph.calls.items()})
-        breaks = torch_api.dynamo_counters().get("graph_break", {}) if self.contender.compiles else {}
+        breaks = torch_api.dynamo_counters().get("graph_break", {}) if self.candidate.compiles else {}
         optimizer = ""
         if self.with_optimizer:
-            optimizer = f"AdamW, {'compiled' if self.contender.compiles else 'eager'}, one parameter at a time"
+            optimizer = f"AdamW, {'compiled' if self.candidate.compiles else 'eager'}, one parameter at a time"
         return {
             "memory": peak,
-            "graphs": torch_api.dynamo_graphs() if self.contender.compiles else 0,
-            "recompiles": torch_api.dynamo_graphs() - self.graphs_after_first if self.contender.compiles else 0,
+            "graphs": torch_api.dynamo_graphs() if self.candidate.compiles else 0,
+            "recompiles": torch_api.dynamo_graphs() - self.graphs_after_first if self.candidate.compiles else 0,
             "graph_breaks": {reason.splitlines()[0]: count for reason, count in breaks.items()},
             "optimizer": optimizer,
             "calls": dict(calls),
-            "fallbacks": [str(reason) for graph in self.contender.graphs for reason in graph.reasons],
-            "symbolic": any(graph.symbolic for graph in self.contender.graphs),
+            "fallbacks": [str(reason) for graph in self.candidate.graphs for reason in graph.reasons],
+            "symbolic": any(graph.symbolic for graph in self.candidate.graphs),
         }
 
     def profile(self, command: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
 
 
 def _names(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for record in records for name in record["contenders"]))
+    return list(dict.fromkeys(name for record in records for name in record["candidates"]))
 
 
 def steps_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -45,10 +45,10 @@ def steps_table(records: Sequence[Mapping[str, Any]]) -> str:
 def _step_row(record: Mapping[str, Any], names: Sequence[str], others: Sequence[str], profiled: bool) -> list[str]:
     row = [record["model"]]
     for name in names:
-        contender = record["contenders"].get(name)
-        step = contender and contender["step"]
-        row.append(_milliseconds(step) if step else (contender["status"] if contender else "-"))
-    row += [_times_eager(record["contenders"].get(name)) for name in compilers(names)]
+        candidate = record["candidates"].get(name)
+        step = candidate and candidate["step"]
+        row.append(_milliseconds(step) if step else (candidate["status"] if candidate else "-"))
+    row += [_times_eager(record["candidates"].get(name)) for name in compilers(names)]
     row += [_ratio(record["ratios"].get(name)) for name in others]
     if profiled:
         profile = record["profile"]
@@ -57,16 +57,16 @@ def _step_row(record: Mapping[str, Any], names: Sequence[str], others: Sequence[
 
 
 def compilers(names: Sequence[str]) -> list[str]:
-    """The contenders whose errors are told beside eager's."""
+    """The candidates whose errors are told beside eager's."""
     return [name for name in names if name != EAGER and name not in SYMBOLIC]
 
 
-def _times_eager(contender: Mapping[str, Any] | None) -> str:
+def _times_eager(candidate: Mapping[str, Any] | None) -> str:
     """The largest error of the first step in units of eager's; an asterisk where eager is no steadier itself."""
-    times = contender and times_eager(contender["judged"])
-    if not contender or times is None:
+    times = candidate and times_eager(candidate["validation"])
+    if not candidate or times is None:
         return "-"
-    return f"{times:.1f}x" + ("*" if contender.get("conditioning") else "")
+    return f"{times:.1f}x" + ("*" if candidate.get("conditioning") else "")
 
 
 def inputs_of(records: Sequence[Mapping[str, Any]]) -> str:
@@ -104,26 +104,26 @@ def _mean(records: Sequence[Mapping[str, Any]], name: str) -> str:
 
 
 START_COLUMNS = (
-    "model", "contender", "first step s", "backend s", "warm s", "warm backend s", "loading s", "peak MB", "warm MB",
+    "model", "candidate", "first step s", "backend s", "warm s", "warm backend s", "loading s", "peak MB", "warm MB",
     "graphs", "breaks", "recompiles",
 )  # fmt: skip
 
 
 def starts_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """First steps, memory and graphs: a line for each contender of each model, then geometric means of ratios."""
+    """First steps, memory and graphs: a line for each candidate of each model, then geometric means of ratios."""
     rows = [
-        _start_row(record["model"], contender)
+        _start_row(record["model"], candidate)
         for record in records
-        for contender in record["contenders"].values()
-        if contender["cold"] and contender["status"] != Status.WRONG
+        for candidate in record["candidates"].values()
+        if candidate["cold"] and candidate["status"] != Status.WRONG
     ]
     for name in _names(records):
         if name not in (RELAXGRAD, EAGER):
             rows.append(_start_means(records, name))
     memory = [
-        (r["contenders"][RELAXGRAD]["memory"], r["contenders"][EAGER]["memory"])
+        (r["candidates"][RELAXGRAD]["memory"], r["candidates"][EAGER]["memory"])
         for r in records
-        if {RELAXGRAD, EAGER} <= r["contenders"].keys()
+        if {RELAXGRAD, EAGER} <= r["candidates"].keys()
     ]
     shares = [own / eager for own, eager in memory if own and eager]
     if shares:
@@ -131,33 +131,33 @@ def starts_table(records: Sequence[Mapping[str, Any]]) -> str:
     return _table(rows, START_COLUMNS)
 
 
-def _start_row(model: str, contender: Mapping[str, Any]) -> list[str]:
-    cold, warm = contender["cold"], contender["warm"]
+def _start_row(model: str, candidate: Mapping[str, Any]) -> list[str]:
+    cold, warm = candidate["cold"], candidate["warm"]
     return [
         model,
-        contender["name"],
+        candidate["name"],
         _seconds(cold["first"]),
         _seconds(cold["backend"]),
         _seconds(warm and warm["first"]),
         _seconds(warm and warm["backend"]),
         _seconds(cold["loading"]),
-        _megabytes(contender["memory"]),
-        _megabytes(contender["warm_memory"]),
+        _megabytes(candidate["memory"]),
+        _megabytes(candidate["warm_memory"]),
         *(
-            (str(contender["graphs"]), str(sum(contender["graph_breaks"].values())), str(contender["recompiles"]))
-            if contender["step"] and contender["name"] != EAGER
+            (str(candidate["graphs"]), str(sum(candidate["graph_breaks"].values())), str(candidate["recompiles"]))
+            if candidate["step"] and candidate["name"] != EAGER
             else ("-", "-", "-")
         ),
     ]
 
 
 def _start_means(records: Sequence[Mapping[str, Any]], name: str) -> list[str]:
-    """How many times as long another contender's start takes."""
+    """How many times as long a baseline's start takes."""
 
     def mean(which: str, key: str) -> str:
         pairs = []
         for record in records:
-            both = [record["contenders"].get(n) for n in (RELAXGRAD, name)]
+            both = [record["candidates"].get(n) for n in (RELAXGRAD, name)]
             if any(c is None or c["status"] == Status.WRONG for c in both):
                 continue
             own, other = (c[which] for c in both)
@@ -260,7 +260,7 @@ def _short(name: str) -> str:
 
 
 def failures(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each model or contender that was not timed."""
+    """A line for each model or candidate that was not timed."""
     lines = []
     for record in records:
         where = f"{record['model']} (malloc {record['malloc']})"
@@ -268,23 +268,23 @@ def failures(records: Sequence[Mapping[str, Any]]) -> list[str]:
             lines.append(f"{where}: {record['reason']}")
         if record["profile_reason"]:
             lines.append(f"{where}: no profile: {record['profile_reason']}")
-        for name, contender in record["contenders"].items():
-            if contender["reason"]:
-                lines.append(f"{where}, {name}: {contender['status']}: {contender['reason']}")
-            if contender.get("conditioning"):
-                lines.append(f"{where}, {name}: ill-conditioned, and timed: {contender['conditioning']}")
-            if contender["warm_reason"]:
-                lines.append(f"{where}, {name}: no start with a warm cache: {contender['warm_reason']}")
+        for name, candidate in record["candidates"].items():
+            if candidate["reason"]:
+                lines.append(f"{where}, {name}: {candidate['status']}: {candidate['reason']}")
+            if candidate.get("conditioning"):
+                lines.append(f"{where}, {name}: ill-conditioned, and timed: {candidate['conditioning']}")
+            if candidate["warm_reason"]:
+                lines.append(f"{where}, {name}: no start with a warm cache: {candidate['warm_reason']}")
     return lines
 
 
 def disturbed(records: Sequence[Mapping[str, Any]]) -> str:
-    """The contenders that had to wait for a CPU, in one line; empty where none had."""
+    """The candidates that had to wait for a CPU, in one line; empty where none had."""
     shares = [
-        (contender["step"]["cpu"], f"{record['model']} {name}")
+        (candidate["step"]["cpu"], f"{record['model']} {name}")
         for record in records
-        for name, contender in record["contenders"].items()
-        if contender["step"]
+        for name, candidate in record["candidates"].items()
+        if candidate["step"]
     ]
     low = sorted(share for share in shares if share[0] < UNDISTURBED)
     if not low:
@@ -294,7 +294,7 @@ def disturbed(records: Sequence[Mapping[str, Any]]) -> str:
     by_cpu = {name: _mean_of_cpu(records, name) for name in names}
     told = ", ".join(f"{name} / {RELAXGRAD} {mean:.3f}" for name, mean in by_cpu.items() if mean is not None)
     return (
-        f"Disturbed: {len(low)} of {len(shares)} contenders had to wait for a CPU (CPU time over wall time, lowest: "
+        f"Disturbed: {len(low)} of {len(shares)} candidates had to wait for a CPU (CPU time over wall time, lowest: "
         f"{worst}). Repeat on a quiet machine." + (f" By CPU time, geometric means: {told}." if told else "")
     )
 
@@ -309,7 +309,7 @@ def penalty(records: Sequence[Mapping[str, Any]]) -> str:
     told = []
     for name, what in ((BATCH, "A symbolic batch size takes"), (DYNAMIC, "Every size symbolic takes")):
         timed = [record for record in records if name in record["ratios"]]
-        symbolic = [record for record in timed if record["contenders"][name].get("symbolic", True)]  # of older runs
+        symbolic = [record for record in timed if record["candidates"][name].get("symbolic", True)]  # of older runs
         if (mean := geometric_mean([record["ratios"][name]["median"] for record in symbolic])) is not None:
             told.append(f"{what} {mean - 1:+.1%} time by geometric mean of {len(symbolic)} models.")
         if fixed := [record["model"] for record in timed if record not in symbolic]:
@@ -322,7 +322,7 @@ def report(records: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for malloc in dict.fromkeys(record["malloc"] for record in records):
         chosen = [record for record in records if record["malloc"] == malloc]
-        measured = [record for record in chosen if record["contenders"]]
+        measured = [record for record in chosen if record["candidates"]]
         if measured:
             parts += [f"## Steps: {measured[0]['protocol']}", steps_table(measured)]
             parts += [text for text in (penalty(measured), memory_bound(measured), disturbed(measured)) if text]

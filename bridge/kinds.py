@@ -1,4 +1,4 @@
-"""The two vocabularies of the project (how an op runs, how far it is trusted) and the typed reasons of a refusal."""
+"""How an op runs, and the typed reasons of a refusal."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ class Kind(StrEnum):
     FALLBACK = "fallback"  # ATen, for want of a lowering
     METADATA = "metadata"  # no kernel: views, symbolic sizes
     UNSUPPORTED = "unsupported"  # refused
-
-
-class Trust(StrEnum):
-    """How far one output of an op is trusted."""
-
-    VERIFIED = "verified"
-    WRONG = "wrong"
-    UNTESTED = "untested"
 
 
 class ReasonKind(StrEnum):

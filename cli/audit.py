@@ -46,8 +46,8 @@ def command(
         bool,
         typer.Option("--blockers/--no-blockers", help="Dynamic shapes and in-place updates too, not training alone."),
     ] = True,
-    stock: Annotated[
-        bool, typer.Option("--stock/--no-stock", help="TVM's own importer on the same graphs, beside ours.")
+    upstream: Annotated[
+        bool, typer.Option("--upstream/--no-upstream", help="TVM's own importer on the same graphs, beside ours.")
     ] = True,
     core_aten: Annotated[
         bool, typer.Option("--core-aten", help="Every overload that torch tags as core ATen.")
@@ -148,7 +148,7 @@ def command(
             seed,
             dry=dry_run,
             blockers=blockers,
-            stock=stock and blockers,
+            upstream=upstream and blockers,
             onnx=via is not None,
             time_limit=time_limit or 600.0,
             memory_limit=memory,

@@ -156,10 +156,10 @@ def _show_one(console: Console, record: dict[str, Any]) -> None:
             say(f"  {evidence['what']}" + (f" at {evidence['where']}" if evidence["where"] else ""))
         if len(finding["evidence"]) > PLACES:
             say(f"  and {len(finding['evidence']) - PLACES} more places")
-    if record["stock"] is not None:
-        right = sum(r["outcome"] == "right" for r in record["stock"])
-        say(f"TVM's own importer: {right} of {len(record['stock'])} graphs right")
-        for number, graph in enumerate(record["stock"]):
+    if record["upstream"] is not None:
+        right = sum(r["outcome"] == "right" for r in record["upstream"])
+        say(f"TVM's own importer: {right} of {len(record['upstream'])} graphs right")
+        for number, graph in enumerate(record["upstream"]):
             if graph["outcome"] != "right":
                 say(f"  graph {number}, {graph['kind']}: {graph['outcome']}: {graph['detail']}")
     for number, graph in enumerate(record["onnx"] or ()):

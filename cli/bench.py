@@ -38,7 +38,7 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Other contenders: inductor, eager, aot_eager, any backend of torch.compile, package.module:backend; "
+            help="Baselines: inductor, eager, aot_eager, any backend of torch.compile, package.module:backend; "
             "inductor,eager by default.",
             show_default=False,
         ),
@@ -52,7 +52,7 @@ def command(
     ] = None,
     dynamic: Annotated[
         bool,
-        typer.Option("--dynamic", help="The step with a symbolic batch, and with all sizes symbolic, as contenders."),
+        typer.Option("--dynamic", help="The step with a symbolic batch, and with all sizes symbolic, as candidates."),
     ] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Measured rounds, after 3 of warm-up.")] = 15,
     profile: Annotated[
@@ -62,7 +62,7 @@ def command(
         str | None,
         typer.Option(
             metavar="system|tuned|both",
-            help="tuned: glibc keeps freed memory, in every contender; system by default.",
+            help="tuned: glibc keeps freed memory, in every candidate; system by default.",
             show_default=False,
         ),
     ] = None,
@@ -88,7 +88,7 @@ def command(
     ] = None,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds for one answer of a worker.")] = 900.0,
 ) -> None:
-    """Time training steps on TVM beside eager and Inductor: each in a process of its own, in turns, right ones only.
+    """Time training steps on TVM beside eager and Inductor: interleaved rounds, own processes, right steps only.
 
     Exit code 0: relaxgrad was timed on every model, and no ratio fell below a stored run. 1: it fell short. 2: bad
     usage, or a model that does not run in eager either. Ctrl-C keeps the models that are done.
@@ -165,7 +165,7 @@ def _malloc_name(settings: Sequence[Settings]) -> str:
 def _timed(record: dict[str, Any]) -> bool:
     from relaxgrad.benchmarks.names import RELAXGRAD
 
-    own = record["contenders"].get(RELAXGRAD)
+    own = record["candidates"].get(RELAXGRAD)
     return own is not None and own["status"] == "timed" and not own["warm_reason"].startswith("wrong")
 
 
@@ -215,11 +215,11 @@ def headline(record: ModelRecord) -> str:
     if record.reason:
         return f"failed: {record.reason}"
     found = []
-    for name, contender in record.contenders.items():
-        if contender.step is not None:
-            found.append(f"{name} {contender.step.median * 1e3:.2f} ms")
+    for name, candidate in record.candidates.items():
+        if candidate.step is not None:
+            found.append(f"{name} {candidate.step.median * 1e3:.2f} ms")
         else:
-            found.append(f"{name} {contender.status}: {contender.reason}")
+            found.append(f"{name} {candidate.status}: {candidate.reason}")
     return ", ".join(found)
 
 

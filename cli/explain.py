@@ -27,7 +27,7 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Explain what becomes of a model: its source, Dynamo's graph, the joint graph with each backward node tied to the
+    """Explain what becomes of a model: its source, Dynamo's graph, the joint graph with each backward node beside the
     forward node that it differentiates, the decomposition, the partition, Relax pass by pass, fusion, and each kernel.
 
     Without -o and --stage: a line for each stage. Exit code 2: no such model or stage, or one that cannot be captured.

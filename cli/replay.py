@@ -23,13 +23,13 @@ def command(
 ) -> None:
     """Run a graph sample and compare every output with the one that was saved.
 
-    In eager with the torch and the kind of CPU that made it, outputs are bit-equal. A compiler's are judged by the
+    In eager with the torch and the kind of CPU that made it, outputs are bit-equal. A compiler's are validated by the
     float64 rule where they are not. Exit code 0: all are equal, or right. 1: one is not. 2: no sample, or one that is
     refused.
     """
     from relaxgrad.bridge.errors import RelaxgradError
     from relaxgrad.coverage import samples
-    from relaxgrad.coverage.sample_graphs import verdicts as judged
+    from relaxgrad.coverage.sample_graphs import verdicts as validate
 
     loaded = samples.load(folder)
     sample = loaded.sample
@@ -37,7 +37,7 @@ def command(
         results = samples.replay(loaded, backend.value)
     except Exception as error:  # whatever a backend raises is the finding
         raise RelaxgradError(f"{backend} cannot run {folder}: {type(error).__name__}: {error}") from error
-    verdicts = judged(loaded, results, backend.value)
+    verdicts = validate(loaded, results, backend.value)
     wrong = "wrong" if backend is not Backend.EAGER else "not the bits that were saved"
     for result, verdict in zip(results, verdicts, strict=True):
         typer.echo(f"{result.role} {result.target}".rstrip() + f": {verdict or wrong}")

@@ -50,7 +50,7 @@ def models(
         typer.Option("--zoo", metavar="NAME", help="Models of the zoo; a dozen by default.", show_default=False),
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Of the report's files.")] = Path("out"),
-    against: Annotated[str, typer.Option(metavar="NAME,...", help="Contenders of the timed steps.")] = "inductor,eager",
+    against: Annotated[str, typer.Option(metavar="NAME,...", help="Baselines of the timed steps.")] = "inductor,eager",
     bench: Annotated[bool, typer.Option("--bench/--no-bench", help="Time the steps of the models that train.")] = True,
     rounds: Annotated[int, typer.Option(min=1, help="Measured rounds of the timed steps.")] = 7,
     jobs: Annotated[int, typer.Option(min=1, help="Models that are audited at a time; timed is one at a time.")] = 2,

@@ -276,16 +276,16 @@ def _show_details(console: Console, record: dict[str, Any]) -> None:
     for reason in record["reasons"]:
         say(f"  {reason}")
     for what in ("gradients", "buffers"):
-        judged = record[what]
-        if not judged["compared"]:
+        validation = record[what]
+        if not validation["compared"]:
             continue
-        right = judged["compared"] - len(judged["failed"])
-        worst = judged["worst"]
+        right = validation["compared"] - len(validation["failed"])
+        worst = validation["worst"]
         say(
-            f"{what} of the first step: {right} of {judged['compared']} right by float64; worst {worst['name']}, "
+            f"{what} of the first step: {right} of {validation['compared']} right by float64; worst {worst['name']}, "
             f"error {worst['error']:.1e}, eager's own {worst['eager_error']:.1e}, allowed {worst['allowed']:.1e}"
         )
-        for line in judged["failed"]:
+        for line in validation["failed"]:
             say(f"  {line}")
 
 

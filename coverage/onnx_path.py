@@ -1,10 +1,10 @@
 """ONNX as a second path to TVM: the same training graphs through torch's exporter, ONNX's checker, TVM's ONNX importer.
 
-What comes out is judged by the float64 rule, on TVM and in onnxruntime where that is installed.
+What comes out is validated by the float64 rule, on TVM and in onnxruntime where that is installed.
 
 Note [Random numbers]
 ONNX draws random numbers of its own, and TVM's importer knows no such operator: of a graph with dropout in it nothing
-can be judged. So such a graph is sent twice: as it stands, and with what its random ops draw given as inputs.
+can be validated. So such a graph is sent twice: as it stands, and with what its random ops draw given as inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from relaxgrad.bridge.forked import in_fork
 from relaxgrad.bridge.schemas import CapturedGraph, GraphInput, InputRole
 
 from .harness.models import describe
-from .stock import Runs, first_fault
+from .upstream_importer import Runs, first_fault
 
 SECONDS = 180.0  # for one graph
 OPSET = 20
@@ -96,9 +96,9 @@ def run_onnx(runs: Runs, timeout: float = SECONDS) -> list[dict[str, Any]]:
 
 
 def try_onnx(graph: CapturedGraph, inputs: list[Any]) -> OnnxRecord:
-    """Exports, checks, translates, compiles, runs and judges one graph. Raises nothing for what the tools do."""
+    """Exports, checks, translates, compiles, runs and validates one graph. Raises nothing for what the tools do."""
     random = sorted({str(node.target) for node in _drawing(graph)})
-    record = _try(graph, inputs, judged=not random)
+    record = _try(graph, inputs, validated=not random)
     if random:
         record.random, record.given = random, _try(*draws_given(graph, inputs)).to_json()
     return record
@@ -135,8 +135,8 @@ def draws_given(graph: CapturedGraph, inputs: list[Any]) -> tuple[CapturedGraph,
     return replace(graph, module=module, inputs=tuple(meanings)), [*inputs, *(values[node] for node in drawn)]
 
 
-def _try(graph: CapturedGraph, inputs: list[Any], judged: bool = True) -> OnnxRecord:
-    """One graph down this path. Where it is not `judged`, its values are not looked at."""
+def _try(graph: CapturedGraph, inputs: list[Any], validated: bool = True) -> OnnxRecord:
+    """One graph down this path. Where it is not `validated`, its values are not looked at."""
     record = OnnxRecord(graph.kind.value, 0, OnnxOutcome.NOT_EXPORTED)
 
     def stopped(outcome: OnnxOutcome, error: Exception) -> OnnxRecord:
@@ -163,9 +163,9 @@ def _try(graph: CapturedGraph, inputs: list[Any], judged: bool = True) -> OnnxRe
     named = {
         given[meaning.name]: value for meaning, value in zip(graph.inputs, inputs, strict=True) if meaning.name in given
     }
-    record.onnxruntime, record.runtime_detail = _in_onnxruntime(graph, inputs, model, named, judged)
+    record.onnxruntime, record.runtime_detail = _in_onnxruntime(graph, inputs, model, named, validated)
     _on_tvm(graph, inputs, model, named, record, stopped)
-    if not judged and record.tvm in (OnnxOutcome.RIGHT, OnnxOutcome.WRONG):
+    if not validated and record.tvm in (OnnxOutcome.RIGHT, OnnxOutcome.WRONG):
         record.tvm, record.detail = OnnxOutcome.DRAWS, ""
     return record
 
@@ -230,7 +230,7 @@ def _on_tvm(
 
 
 def _in_onnxruntime(
-    graph: CapturedGraph, inputs: list[Any], model: Any, named: dict[str, torch.Tensor], judged: bool
+    graph: CapturedGraph, inputs: list[Any], model: Any, named: dict[str, torch.Tensor], validated: bool
 ) -> tuple[OnnxOutcome | None, str]:
     """(how far it came there, and what it says where it is not right)."""
     try:
@@ -242,7 +242,7 @@ def _in_onnxruntime(
         results = session.run(None, {name: value.numpy() for name, value in named.items()})
     except Exception as error:  # an operator or dtype that it lacks
         return OnnxOutcome.NOT_RUN, _plainly(error)
-    if not judged:
+    if not validated:
         return OnnxOutcome.DRAWS, ""
     fault = first_fault(graph.module, inputs, [torch.from_numpy(r) for r in results])
     return (OnnxOutcome.WRONG if fault else OnnxOutcome.RIGHT), fault[:300]
@@ -270,8 +270,8 @@ def row(records: list[dict[str, Any]]) -> list[int | str]:
     unmapped = (OnnxOutcome.NOT_EXPORTED, OnnxOutcome.INVALID, OnnxOutcome.NOT_MAPPED, OnnxOutcome.CRASH)
     comparable = [record["given"] or record for record in records]
     counts = [record["tvm"] for record in comparable]
-    judged = [record["onnxruntime"] for record in comparable if record["onnxruntime"] is not None]
-    right = f"{judged.count(OnnxOutcome.RIGHT)} of {len(judged)}" if judged else "-"
+    validated = [record["onnxruntime"] for record in comparable if record["onnxruntime"] is not None]
+    right = f"{validated.count(OnnxOutcome.RIGHT)} of {len(validated)}" if validated else "-"
     return [
         len(records),
         sum(record["nodes"] > 0 and record["tvm"] != OnnxOutcome.INVALID for record in records),

@@ -13,7 +13,7 @@ from relaxgrad.bridge.schemas import CapturedGraph
 
 from .harness import numbers
 from .harness.problem import Problem, copy_tensors
-from .stock import keep_run
+from .upstream_importer import keep_run
 
 if TYPE_CHECKING:
     from relaxgrad.coverage.samples import Loaded
@@ -79,7 +79,7 @@ def fused_graphs(graphs: list[Found]) -> list[Found]:
 def verdicts(loaded: Loaded, results: list[Result], backend: str) -> list[str]:
     """What to say of each output of a replay: bit-equal, or right by the float64 rule; empty where it is wrong.
 
-    The saved outputs are digests and no values: eager, by which others are judged, is equal or wrong.
+    The saved outputs are digests and no values: eager, by which others are validated, is equal or wrong.
     """
     from relaxgrad.coverage.samples.load import run
 

@@ -48,15 +48,15 @@ def _of_one_grade(record: dict[str, Any]) -> dict[str, Any]:
     """
     if "inputs" in record:
         return record
-    contenders = {name: dict(contender) for name, contender in record["contenders"].items()}
-    for contender in contenders.values():
-        if contender["status"] != Status.WRONG:
+    candidates = {name: dict(candidate) for name, candidate in record["candidates"].items()}
+    for candidate in candidates.values():
+        if candidate["status"] != Status.WRONG:
             continue
-        ratio = max(judged["worst_ratio"] or 0.0 for judged in contender["judged"].values())
+        ratio = max(found["worst_ratio"] or 0.0 for found in candidate["validation"].values())
         times = f"{ratio * AS_EAGER_MULTIPLE:.1f}x eager's error"
         why = "right" if ratio <= 2 else "not asked whether eager is steadier"
-        contender |= {"status": "not timed", "reason": f"{times}, {why}; this run timed what is as accurate as eager"}
-    return record | {"contenders": contenders}
+        candidate |= {"status": "not timed", "reason": f"{times}, {why}; this run timed what is as accurate as eager"}
+    return record | {"candidates": candidates}
 
 
 def stored_runs(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -21,7 +21,7 @@ from relaxgrad.coverage.zoo import ZOO
 
 from .markdown import cell, table
 
-SCHEMA = 1
+SCHEMA = 2
 STEPS = 8  # of an audit whose settings do not say
 TRAINS = ("trains", "trains, partly in PyTorch")
 PLACES = 3  # lines of a model that are named for each finding
@@ -46,7 +46,7 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     train, findings = record["train"] or {}, record["findings"]
     gradients = train.get("gradients", {"compared": 0, "failed": []})
     calls = findings.get("operators", {}).get("numbers", {}).get("calls_by_kind", {})
-    stock = record["stock"]
+    upstream = record["upstream"]
     return {
         "model": record["model"],
         "group": record["group"],
@@ -62,7 +62,7 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
         "less_accurate": gradients.get("less_accurate", []),
         "zeros": gradients.get("zeros", []),
         "conditioning": [Conditioning(**one).told() for one in train.get("conditioning", ())],
-        "judged_seed": train.get("seed"),
+        "validated_seed": train.get("seed"),
         "findings": {
             name: {
                 "level": finding["level"],
@@ -71,7 +71,7 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
             }
             for name, finding in findings.items()
         },
-        "stock": None if stock is None else [sum(r["outcome"] == "right" for r in stock), len(stock)],
+        "upstream": None if upstream is None else [sum(r["outcome"] == "right" for r in upstream), len(upstream)],
         "seconds": round(sum(record["seconds"].values()), 1),
     }
 
@@ -81,8 +81,9 @@ def with_stored_blockers(new: Sequence[dict[str, Any]], stored: Sequence[dict[st
     before = {row["model"]: row for row in stored}
     found = []
     for row in new:
-        old = before.get(row["model"], {"findings": {}, "stock": None})
-        found.append(row | {"findings": old["findings"] | row["findings"], "stock": row["stock"] or old["stock"]})
+        old = before.get(row["model"], {"findings": {}, "upstream": None})
+        kept = {"findings": old["findings"] | row["findings"], "upstream": row["upstream"] or old["upstream"]}
+        found.append(row | kept)
     return found
 
 
@@ -110,7 +111,7 @@ def _group_line(name: str, members: list[dict[str, Any]]) -> list[str]:
         calls.update(row["calls"])
     total = sum(calls.values())
     right, compared = (sum(row["gradients"][i] for row in members) for i in (0, 1))
-    stock = [row["stock"] for row in members if row["stock"] is not None]
+    upstream = [row["upstream"] for row in members if row["upstream"] is not None]
     return [
         name,
         str(len(members)),
@@ -118,7 +119,7 @@ def _group_line(name: str, members: list[dict[str, Any]]) -> list[str]:
         str(sum(row["verdict"] == TRAINS[1] for row in members)),
         f"{right:,} of {compared:,}",
         *(f"{calls[kind] / total:.1%}" if total else "-" for kind in ("native", "library", "fallback", "metadata")),
-        f"{sum(r for r, _ in stock)} of {sum(n for _, n in stock)}" if stock else "-",
+        f"{sum(r for r, _ in upstream)} of {sum(n for _, n in upstream)}" if upstream else "-",
     ]
 
 
@@ -134,7 +135,7 @@ def _model_line(row: dict[str, Any]) -> list[str]:
         *(str(row["calls"].get(kind, 0)) for kind in ("native", "library", "fallback")),
         f"{row['gradients'][0]} of {row['gradients'][1]}",
         *levels,
-        "-" if row["stock"] is None else f"{row['stock'][0]} of {row['stock'][1]}",
+        "-" if row["upstream"] is None else f"{row['upstream'][0]} of {row['upstream'][1]}",
     ]
 
 
@@ -178,8 +179,8 @@ def _older(data: dict[str, Any]) -> str:
 def _notes(row: dict[str, Any]) -> list[str]:
     notes = [f"- `{row['model']}` {row['verdict']}: {cell(row['reason'])}"] if row["reason"] else []
     if told := row.get("conditioning"):
-        seed = row["judged_seed"]
-        after = "" if row["verdict"] not in TRAINS else f"; judged at seed {seed}, where it is right"
+        seed = row["validated_seed"]
+        after = "" if row["verdict"] not in TRAINS else f"; validated at seed {seed}, where it is right"
         notes.append(f"- `{row['model']}` is ill-conditioned: {cell('; '.join(told))}{after}")
     if less := row.get("less_accurate"):
         more = f" and {len(less) - 1} more" if len(less) > 1 else ""

@@ -1,4 +1,4 @@
-"""docs/numbers.md: the judge's rule, and what it did on trial.
+"""docs/numbers.md: the rule of validation, and a study of what it catches.
 
 `python -m relaxgrad.reports.numbers_page TRIAL.json` stores what `python -m relaxgrad.coverage.trial.run TRIAL.json`
 left and writes the page; without a file it makes the page anew from what is stored. A test holds that the page is what
@@ -31,7 +31,7 @@ FAULT_COLUMNS = (
     "excused",
 )
 RUN_COLUMNS = (
-    "run", "steps judged", "as accurate as eager", "right", "worst of the right", "ill-conditioned", "called wrong",
+    "run", "steps validated", "as accurate as eager", "right", "worst of the right", "ill-conditioned", "called wrong",
 )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ _TEXTS = (
 Made by `python -m relaxgrad.reports.numbers_page`; the tables are of `python -m relaxgrad.coverage.trial.run
 TRIAL.json`, {versions}, one thread, CPU.
 
-Float32 eager is not the truth, so every contender (relaxgrad, Inductor, any backend) is held against the same step in
+Float32 eager is not the truth, so every backend (relaxgrad, Inductor, any other) is held against the same step in
 float64 with the same dropout masks, and the distance is measured in units of eager's own. With the largest error over
 a tensor's elements, `eps` of the dtype, and `scale` the largest value of the float64 tensor:""",
     """\
@@ -55,7 +55,7 @@ are wrong whatever the distance.
 itself move as far on each of these tensors: without oneDNN, in channels_last, on another number of threads, with inputs
 moved up or down by one unit in the last place, or with inputs and parameters moved at random by up to {moved} eps
 ({moves} draws)? Does the same problem compiled in float64 agree with eager in float64 to 1e-9? Two
-yes make it *ill-conditioned at this seed*, with both figures, and the model is judged at the next seeds. Loss curves
+yes make it *ill-conditioned at this seed*, with both figures, and the model is validated at the next seeds. Loss curves
 are held to the largest distance between any two of eager's own runs.
 
 **A zero where eager has none.** AOTAutograd gives a gradient of exactly zero to a parameter that the loss does not
@@ -97,7 +97,7 @@ def page(data: dict[str, Any]) -> str:
     }
     rule = [
         ["as accurate as eager", _rule(AS_EAGER), "the gate of this project's own tests; a column elsewhere"],
-        ["right", _rule(RIGHT), "decides what trains and what is timed, for every contender alike"],
+        ["right", _rule(RIGHT), "decides what trains and what is timed, for every backend alike"],
     ]
     before, between, faults, legitimate = (text.format(**told) for text in _TEXTS)
     parts = [

@@ -36,7 +36,7 @@ def page(data: dict[str, Any]) -> str:
         f"{measured}; `relaxgrad audit MODEL... --via onnx -o DIR` measures anew.",
         "Each training graph that PyTorch hands to a backend, forward and backward, goes through torch's ONNX exporter "
         "and `onnx.checker` (exported), TVM's ONNX importer (mapped) and `tvm.compile`, runs on the inputs of a "
-        "training step, and is judged by the float64 rule (right), and so is onnxruntime. ONNX draws random numbers of "
+        "training step, and is validated by the float64 rule (right); so is onnxruntime. ONNX draws random numbers of "
         "its own: from the column `mapped` on, dropout's masks are given as inputs, so that there is something to "
         "compare.",
         _table(models),

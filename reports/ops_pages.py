@@ -1,7 +1,7 @@
 """The pages of docs/ops from the records of `relaxgrad audit`: a page per family of operators, and an overview.
 
 `python -m relaxgrad.reports.ops_pages DIR...` reads the records (*.jsonl) of finished sweeps in those folders into
-docs/ops/data.json and writes the pages, and coverage/audit/trust.json for the audit; without a folder it makes the
+docs/ops/data.json and writes the pages, and coverage/verification.json for the audit; without a folder it makes the
 pages anew from docs/ops/data.json. A test holds that the pages are what this makes of the data.
 """
 
@@ -51,7 +51,7 @@ FAMILIES = {
     "in-place": ("In place", "Ops that write into an argument; they are made functional before they get to TVM."),
     "decomposed": (
         "Decomposed",
-        "Ops that PyTorch's tables take apart before they get to TVM; judged by their own calls.",
+        "Ops that PyTorch's tables take apart before they get to TVM; validated by their own calls.",
     ),
     "fallback": ("Without a lowering", "Ops that run in ATen inside the compiled graph."),
 }
@@ -103,11 +103,11 @@ def _take(ops: dict[str, Any], head: dict[str, Any], record: dict[str, Any]) -> 
     counts[1] += 1
     kind = kind_of(record).value
     op["call_kinds"][kind] = op["call_kinds"].get(kind, 0) + 1
-    for output, trust in record.get("outputs", {}).items():
+    for output, status in record.get("outputs", {}).items():
         output = output.removeprefix("second size: ")
         worst_first = ("wrong", "verified", "untested")
         known = op["outputs"].get(output, "untested")
-        op["outputs"][output] = min(known, trust, key=worst_first.index)
+        op["outputs"][output] = min(known, status, key=worst_first.index)
     for dtype in re.findall(r"T\(\[[\d, ]*\], (\w+)", record.get("text", "")):
         if _DTYPE_NAMES.get(dtype, dtype) not in op["dtypes"]:
             op["dtypes"].append(_DTYPE_NAMES.get(dtype, dtype))
@@ -196,7 +196,7 @@ def _row(name: str, op: dict[str, Any]) -> dict[str, Any]:
         "name": name,
         "anchor": re.sub(r"[^\w-]", "", name.lower()),
         "kind": _kinds(op["kinds"] or op["call_kinds"]),
-        "trust": _trust(op),
+        "verification": _verification(op),
         "dtypes": ", ".join(op["dtypes"]) or "-",
         "symbolic": str(op["symbolic"]) if op["symbolic"] else "-",
         **{key: f"{op[key][0]} of {op[key][1]}" if op[key][1] else "-" for key in ("core", "recorded", "opinfo")},
@@ -211,23 +211,23 @@ def _kinds(kinds: dict[str, int]) -> str:
     return ", ".join(f"{kind} {n / total:.0%}" for kind, n in sorted(kinds.items(), key=lambda p: (-p[1], p[0]))) or "-"
 
 
-def _trust(op: dict[str, Any]) -> str:
-    trusts = op["outputs"]
-    wrong = [name for name, trust in trusts.items() if trust == "wrong"]
+def _verification(op: dict[str, Any]) -> str:
+    verifications = op["outputs"]
+    wrong = [name for name, status in verifications.items() if status == "wrong"]
     if wrong:
         return f"wrong ({', '.join(wrong)})"
-    if "verified" in trusts.values():
-        untested = [name for name, trust in trusts.items() if trust == "untested" and name.startswith("out")]
+    if "verified" in verifications.values():
+        untested = [name for name, status in verifications.items() if status == "untested" and name.startswith("out")]
         return "verified" + (f" ({', '.join(untested)} untested)" if untested else "")
     return "verified through OpInfo" if op["proved"] else "untested"
 
 
-def trust_table(data: dict[str, Any]) -> dict[str, Any]:
-    """What the audit of a model reads: the trust of each op, in one word."""
+def verification_table(data: dict[str, Any]) -> dict[str, Any]:
+    """What the audit of a model reads: the verification status of each op, in one word."""
     return {
         "schema": SCHEMA,
         "versions": data["versions"],
-        "ops": {name: _trust(op).split(" ")[0] for name, op in data["ops"].items()},
+        "ops": {name: _verification(op).split(" ")[0] for name, op in data["ops"].items()},
     }
 
 
@@ -242,9 +242,9 @@ def main(arguments: Sequence[str], root: Path) -> int:
             raise UserError(f"no *.jsonl in {', '.join(arguments)}; `relaxgrad audit -o DIR` makes them")
         data = collect(files)
         write_json(stored, data)
-        table = root / "coverage" / "audit" / "trust.json"
+        table = root / "coverage" / "verification.json"
         table.parent.mkdir(parents=True, exist_ok=True)
-        write_json(table, trust_table(data))
+        write_json(table, verification_table(data))
     made = pages(json.loads(stored.read_text(encoding="utf-8")))
     for old in folder.glob("*.md"):
         if old.name not in made:

@@ -42,7 +42,7 @@ def models_table(data: dict[str, Any]) -> str:
     align = ("left", *["right"] * (len(MODEL_COLUMNS) - 2), "left")
     versions = data["versions"]
     note = (
-        "Training in train mode on TVM beside eager, every gradient judged against float64; the columns between are "
+        "Training in train mode on TVM beside eager, every gradient validated against float64; the columns between are "
         "calls of ATen ops by how they run. Two models of each group; [docs/models.md](docs/models.md) has all, with "
         f"what is left of each blocker. CPU, torch {versions['torch']}, apache-tvm {versions['apache-tvm']}, "
         f"transformers {versions['transformers']}."
@@ -66,12 +66,12 @@ def bench_table(data: dict[str, Any]) -> str:
     """The step times of a stored run of `relaxgrad bench`, and how they were measured."""
     from relaxgrad.benchmarks.table import inputs_of, steps_table
 
-    records = [record for record in data["models"] if record["malloc"] == "system" and record["contenders"]]
+    records = [record for record in data["models"] if record["malloc"] == "system" and record["candidates"]]
     settings, versions = data["settings"], data["versions"]
     threads = settings["threads"]
     note = (
         f"Milliseconds a step ({records[0]['protocol']}), {threads} thread{'s' if threads != 1 else ''}; ratios above "
-        "1: relaxgrad is faster. A ratio is the median over rounds in which the contenders took turns, ± half the "
+        "1: relaxgrad is faster. A ratio is the median over rounds of the interleaved run, ± half the "
         "interquartile range; in brackets stands the ratio of the two medians, which differs where the machine's speed "
         "drifted. `error` is the largest error of the first step's loss, gradients and buffers against float64, in "
         "units of eager's own: up to 4x is as accurate as eager, and what is timed is right (docs/numbers.md). Inputs: "

@@ -82,7 +82,7 @@ def onnx_task(arguments: dict[str, Any], emit: Callable[[dict[str, Any]], None])
 
     from ..harness.models import load_problem
     from ..onnx_path import run_onnx
-    from ..stock import keep_run
+    from ..upstream_importer import keep_run
 
     runs: list[Any] = []
     with numpy_draws_as_in_eager():

@@ -41,7 +41,7 @@ class AuditOptions:
     steps: int = STEPS
     dry: bool = False  # compile nothing: translate only
     blockers: bool = True  # measure dynamic shapes and in-place updates; without, training and its operators alone
-    stock: bool = True  # TVM's own importer beside it
+    upstream: bool = True  # TVM's own importer beside it
     onnx: bool = False  # and the path through ONNX
     time_limit: float = 600.0  # seconds of the worker
     memory_limit: int | None = None  # resident bytes of a worker
@@ -50,7 +50,7 @@ class AuditOptions:
 def audit_model(model: str, options: AuditOptions, listen: Emit | None = None) -> AuditRecord:
     """Audits one model; whatever happens in a worker is in the record. Raises nothing for it."""
     arguments = {"model": model, "seed": options.seed, "steps": options.steps, "dry": options.dry}
-    arguments |= {"stock": options.stock, "onnx": options.onnx, "blockers": options.blockers}
+    arguments |= {"upstream": options.upstream, "onnx": options.onnx, "blockers": options.blockers}
     with tempfile.TemporaryDirectory(prefix="relaxgrad-audit-") as folder:
         # Training compiles from nothing, as a user's first run does; after it the blockers compile what is new.
         own = {"RELAXGRAD_CACHE": "1", "RELAXGRAD_CACHE_DIR": folder}
@@ -131,7 +131,7 @@ def audit_task(arguments: dict[str, Any], emit: Emit) -> dict[str, Any]:
         if arguments["dry"]:
             gc.disable()  # it keeps what it makes to the end, and is the last that this process does
             return _audit_dry(model, seed, emit).to_json()
-        wanted = {key: arguments[key] for key in ("stock", "onnx", "blockers")}
+        wanted = {key: arguments[key] for key in ("upstream", "onnx", "blockers")}
         return _audit(model, seed, arguments["steps"], emit, **wanted).to_json()
 
 
@@ -141,14 +141,14 @@ def _audit_dry(model: str, seed: int, emit: Emit) -> AuditRecord:
 
     from ..blockers import dynamic_shapes, in_place, operators
     from ..harness.models import load_problem
-    from .trust import trust_of_ops
+    from ..verification import verification_of_ops
 
     clock = _Clock(emit)
     with clock("capture"):
         problem = load_problem(model, seed)
         captured = problem.capture()
     with clock("translate"):
-        uses = operators.op_uses([n for g in captured for n in planned_nodes(g)], trust_of_ops())
+        uses = operators.op_uses([n for g in captured for n in planned_nodes(g)], verification_of_ops())
     with clock("graph breaks"):
         traced, breaks = dynamic_shapes.explained(load_problem(model, seed), seed)
     record = AuditRecord(model, Verdict.DRY, parameters=problem.parameter_count())
@@ -165,14 +165,14 @@ def _audit_dry(model: str, seed: int, emit: Emit) -> AuditRecord:
     return record
 
 
-def _audit(model: str, seed: int, steps: int, emit: Emit, *, stock: bool, onnx: bool, blockers: bool) -> AuditRecord:
+def _audit(model: str, seed: int, steps: int, emit: Emit, *, upstream: bool, onnx: bool, blockers: bool) -> AuditRecord:
     from relaxgrad.bridge.errors import UserError
 
     from ..blockers import dynamic_shapes, in_place, operators
     from ..harness.models import load_problem
     from ..harness.training import train_model
-    from ..stock import keep_run, run_stock, summary
-    from .trust import trust_of_ops
+    from ..upstream_importer import keep_run, run_upstream, summary
+    from ..verification import verification_of_ops
 
     clock = _Clock(emit)
     profile = _Profile()
@@ -185,7 +185,7 @@ def _audit(model: str, seed: int, steps: int, emit: Emit, *, stock: bool, onnx: 
     def build() -> Any:
         return load_problem(model, seed)
 
-    uses = operators.op_uses([n for g in graphs for n in g.nodes], trust_of_ops())
+    uses = operators.op_uses([n for g in graphs for n in g.nodes], verification_of_ops())
     record.ops = [use.to_json() for use in uses]
     findings = [operators.analyse(uses, profile.seconds, profile.step_seconds)]
 
@@ -207,10 +207,10 @@ def _audit(model: str, seed: int, steps: int, emit: Emit, *, stock: bool, onnx: 
             captured = []
         findings.append(in_place.measure(build, captured, graphs))
     keep()
-    if stock:
-        with clock("stock importer"):
-            record.stock = run_stock(runs)
-        record.findings[findings[0].blocker.value]["numbers"]["stock_importer"] = summary(record.stock)
+    if upstream:
+        with clock("upstream importer"):
+            record.upstream = run_upstream(runs)
+        record.findings[findings[0].blocker.value]["numbers"]["upstream_importer"] = summary(record.upstream)
     if onnx:
         from ..onnx_path import run_onnx
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
+SCHEMA = 2  # of the JSON; raised when a key changes its meaning or goes away
 
 
 class Verdict(StrEnum):
@@ -24,7 +24,7 @@ class Cause(StrEnum):
 
     NONE = ""
     MODEL = "the model itself"  # it does not run in eager
-    NO_REFERENCE = "no float64 reference"  # it does not run in float64, so nothing could be judged
+    NO_REFERENCE = "no float64 reference"  # it does not run in float64, so nothing could be validated
     NOT_CAPTURED = "not captured"  # torch.compile hands nothing over
     REFUSED = "refused"  # no graph with native or library calls was compiled and run
     WRONG = "wrong numbers"  # gradients, buffers or losses are not right
@@ -48,10 +48,10 @@ class AuditRecord:
     parameters: int = 0  # scalars
     ops: list[dict[str, Any]] = field(
         default_factory=list
-    )  # OpUse: op, kind, trust, calls, reasons, lines of the model
+    )  # OpUse: op, kind, verification, calls, reasons, lines of the model
     findings: dict[str, dict[str, Any]] = field(default_factory=dict)  # Finding by blocker
     train: dict[str, Any] | None = None  # TrainRecord
-    stock: list[dict[str, Any]] | None = None  # StockRecord of each graph; None where it was not asked for
+    upstream: list[dict[str, Any]] | None = None  # UpstreamRecord of each graph; None where it was not asked for
     onnx: list[dict[str, Any]] | None = None  # OnnxRecord of each graph; None where it was not asked for
     seconds: dict[str, float] = field(default_factory=dict)  # by stage
     worker_output: str = ""  # the end of what the process printed, where it died

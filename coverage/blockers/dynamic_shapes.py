@@ -26,7 +26,7 @@ from ..harness.models import describe
 from ..harness.problem import Problem, copy_tensors, map_tensors, seed_everything
 from .finding import Blocker, Evidence, Finding, Level
 
-ROUNDS = 8  # timed steps of each of the two ways, taking turns
+ROUNDS = 8  # timed steps of each of the two ways, interleaved
 Step = Callable[[Problem], Tensor]
 
 

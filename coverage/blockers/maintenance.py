@@ -24,11 +24,11 @@ def measure(upstream: Path = STORED) -> Finding:
     )
     if upstream.exists():
         found = json.loads(upstream.read_text())
-        shown = [fault for fault in found["faults"] if fault["outcome"] == Found.REPRODUCED]
-        numbers["upstream_faults"] = {"tried": len(found["faults"]), "reproduced": len(shown)}
-        numbers["upstream_measured_with"] = found["versions"]
-        evidence = [Evidence(fault["title"], f"coverage/upstream/faults/{fault['name']}.py") for fault in shown]
-        headline += f"; {len(shown)} upstream faults worked around or avoided, each with a script"
+        shown = [bug for bug in found["known_bugs"] if bug["outcome"] == Found.REPRODUCED]
+        numbers["known_bugs"] = {"tried": len(found["known_bugs"]), "reproduced": len(shown)}
+        numbers["known_bugs_measured_with"] = found["versions"]
+        evidence = [Evidence(bug["title"], f"coverage/upstream/known_bugs/{bug['name']}.py") for bug in shown]
+        headline += f"; {len(shown)} known bugs of TVM worked around or avoided, each with a script"
     return Finding(Blocker.MAINTENANCE, Level.WORKED_AROUND, headline, numbers, evidence)
 
 

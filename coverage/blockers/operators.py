@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from relaxgrad.bridge.kinds import Kind, Trust
+from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import NodeRecord
 
+from ..verification import Verification
 from .finding import Blocker, Evidence, Finding, Level
 
 SHOWN = 20  # places in the evidence; `numbers` has the count of all
@@ -21,7 +22,7 @@ class OpUse:
 
     op: str
     kind: Kind
-    trust: Trust
+    verification: Verification
     calls: int
     reasons: list[str] = field(default_factory=list)  # kinds of the typed reasons, where it fell back
     sources: list[str] = field(default_factory=list)  # lines of the model, most used first
@@ -30,8 +31,8 @@ class OpUse:
         return asdict(self)
 
 
-def op_uses(nodes: Iterable[NodeRecord], trust: dict[str, Trust]) -> list[OpUse]:
-    """Nodes gathered by op and kind, unsupported and fallback first, then by calls. `trust`: by op, from the sweeps."""
+def op_uses(nodes: Iterable[NodeRecord], verification: dict[str, Verification]) -> list[OpUse]:
+    """Nodes gathered by op and kind, unsupported and fallback first, then by calls. `verification`: by op."""
     groups: dict[tuple[str, Kind], list[NodeRecord]] = {}
     for node in nodes:
         groups.setdefault((node.op, node.kind), []).append(node)
@@ -43,7 +44,14 @@ def op_uses(nodes: Iterable[NodeRecord], trust: dict[str, Trust]) -> list[OpUse]
             {str(n.reason.kind) + (f": {n.reason.detail}" if n.reason.detail else "") for n in members if n.reason}
         )
         uses.append(
-            OpUse(op, kind, trust.get(op, Trust.UNTESTED), len(members), reasons, [p for p, _ in places.most_common()])
+            OpUse(
+                op,
+                kind,
+                verification.get(op, Verification.UNTESTED),
+                len(members),
+                reasons,
+                [p for p, _ in places.most_common()],
+            )
         )
     return sorted(uses, key=lambda u: (order.index(u.kind), -u.calls, u.op))
 
@@ -62,8 +70,10 @@ def analyse(
         "ops": len({u.op for u in uses}),
         "calls": total,
         "calls_by_kind": {kind.value: calls[kind] for kind in Kind},
-        "untested_ops": sorted({u.op for u in uses if u.trust is Trust.UNTESTED and u.kind is not Kind.METADATA}),
-        "wrong_ops": sorted({u.op for u in uses if u.trust is Trust.WRONG}),
+        "untested_ops": sorted(
+            {u.op for u in uses if u.verification is Verification.UNTESTED and u.kind is not Kind.METADATA}
+        ),
+        "wrong_ops": sorted({u.op for u in uses if u.verification is Verification.WRONG}),
     }
     if seconds is not None:
         measured = sum(seconds.values())

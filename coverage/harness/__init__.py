@@ -1,1 +1,1 @@
-"""Training problems, the processes they run in, and the rule that judges their numbers: under every measurement."""
+"""Training problems, the processes they run in, and the rule that validates their numbers: under every measurement."""

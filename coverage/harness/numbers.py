@@ -2,13 +2,13 @@
 
 Note [The float64 rule]
 Float32 eager is not the truth: it is off by its own rounding, and how far depends on the model. So the reference is the
-same computation in float64, and a result is judged by the distance to it in units of eager's own distance:
+same computation in float64, and a result is validated by the distance to it in units of eager's own distance:
 
     max|result - reference|  <=  max(multiple * max|eager - reference|, floor_eps * eps * max|reference|)
 
 There are two grades of it, fixed before they were tried (docs/numbers.md has what they catch and what they let pass):
 
-- *right* (RIGHT: 8 times eager's error, 64 eps) decides what trains and what is timed, for every contender alike. A
+- *right* (RIGHT: 8 times eager's error, 64 eps) decides what trains and what is timed, for every backend alike. A
   result beyond it is wrong, unless eager's own reorderings go as far (conditioning.py).
 - *as accurate as eager* (AS_EAGER: 4 times, 8 eps) is the gate of our own tests, and a column elsewhere. A result
   between the two is right and less accurate than eager: the order of a sum, a fused product, a blocked convolution.
@@ -83,7 +83,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One tensor judged by Note [The float64 rule]. Errors are relative to max|reference|, of noise to `magnitude`."""
+    """One tensor, validated by Note [The float64 rule]. Errors are relative to max|reference|; of noise, to
+    `magnitude`.
+    """
 
     name: str
     verdict: Verdict
@@ -131,7 +133,7 @@ class Comparison:
 def compare(
     name: str, reference: Tensor | None, eager: Tensor | None, result: Tensor | None, magnitude: float = 0.0
 ) -> Comparison:
-    """Judges `result` (any shape) by Note [The float64 rule]; `eager` sets shape, dtype and the unit of the error.
+    """Validates `result` (any shape) by Note [The float64 rule]; `eager` sets shape, dtype and the unit of the error.
 
     `magnitude`: the largest value of the set of references that this one belongs to. Two Nones pass: an unused
     parameter has no gradient in eager either.
@@ -201,7 +203,7 @@ def _unexpected(name: str, result: Tensor) -> Comparison:
 def compare_all(
     reference: Mapping[str, Tensor | None], eager: Mapping[str, Tensor | None], result: Mapping[str, Tensor | None]
 ) -> list[Comparison]:
-    """Judges a set of named tensors; a name that eager has and `result` lacks is missing. Order of `eager`."""
+    """Validates a set of named tensors; a name that eager has and `result` lacks is missing. Order of `eager`."""
     floats = [t for t in reference.values() if t is not None and t.is_floating_point() and t.numel()]
     sizes = [float(t.detach().double().abs().nan_to_num(0, 0, 0).max()) for t in floats]
     magnitude = max(sizes, default=0.0)

@@ -27,7 +27,7 @@ class Problem:
     compile_loss: bool = True  # whether the loss is part of the compiled function, as in people's training loops
 
     def step_function(self) -> nn.Module:
-        """What a contender compiles: module and loss as one module, or the bare module (`compile_loss` False)."""
+        """What a candidate compiles: module and loss as one module, or the bare module (`compile_loss` False)."""
         return WithLoss(self.module, self.loss) if self.compile_loss else self.module
 
     def loss(self, output: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""The one timing primitive: contenders that take turns (A B A B ...), so that a slow moment of the machine hits all."""
+"""The one timing primitive: candidates in interleaved rounds (A B A B ...), so that a slow moment hits all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Contender:
+class Candidate:
     """One of several ways to do the same work."""
 
     run: Callable[[], Any]  # the timed part
@@ -20,7 +20,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Timing:
-    """Wall times of one contender, in seconds."""
+    """Wall times of one candidate, in seconds."""
 
     first: float  # the first round, with whatever is compiled in it
     median: float | None  # over the rounds after warm-up; None when there were none
@@ -42,28 +42,28 @@ def summarize(seconds: list[float], warm_up: int) -> Timing:
 
 
 def interleave(
-    contenders: Mapping[str, Contender],
+    candidates: Mapping[str, Candidate],
     rounds: int,
     warm_up: int,
     on_round: Callable[[int], None] | None = None,
 ) -> dict[str, Timing]:
-    """Runs each contender once a round, in order, and returns its Timing.
+    """Runs each candidate once a round, in order, and returns its Timing.
 
     `rounds` counts the warm-up rounds too (at least 1); `on_round(i)` is called after round i, from 0. An exception
-    of a contender ends the run.
+    of a candidate ends the run.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for index in range(rounds):
-        for name, contender in contenders.items():
-            if contender.before is not None:
-                contender.before()
+        for name, candidate in candidates.items():
+            if candidate.before is not None:
+                candidate.before()
             start = time.perf_counter()
-            result = contender.run()
+            result = candidate.run()
             seconds[name].append(time.perf_counter() - start)
-            if contender.after is not None:
-                contender.after(result)
+            if candidate.after is not None:
+                candidate.after(result)
         if on_round is not None:
             on_round(index)
     return {name: summarize(values, warm_up) for name, values in seconds.items()}

@@ -23,8 +23,8 @@ class Status(StrEnum):
 
 
 @dataclass
-class Judgement:
-    """A set of tensors of the first step (gradients, or buffers) judged by the float64 rule."""
+class Validation:
+    """A set of tensors of the first step (gradients, or buffers) validated by the float64 rule."""
 
     compared: int = 0
     failed: list[str] = field(default_factory=list)  # what is not right, one line each: name, verdict, numbers
@@ -85,8 +85,8 @@ class TrainRecord:
     recompiles: int = 0  # graphs that Dynamo made after the first step
     calls: dict[str, int] = field(default_factory=dict)  # nodes of all graphs by kind
     reasons: list[str] = field(default_factory=list)  # one for each op that fell back or was refused
-    gradients: Judgement = field(default_factory=Judgement)
-    buffers: Judgement = field(default_factory=Judgement)  # those that the first step changes
+    gradients: Validation = field(default_factory=Validation)
+    buffers: Validation = field(default_factory=Validation)  # those that the first step changes
     losses_eager: list[float] = field(default_factory=list)
     losses_compiled: list[float] = field(default_factory=list)
     loss_difference: float | None = None  # largest relative difference of the two curves

@@ -1,4 +1,4 @@
-"""One contender of a training comparison: its own copy of the problem, its optimizer and its random state."""
+"""One candidate of a training comparison: its own copy of the problem, its optimizer and its random state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from . import numbers
 from .problem import Problem, copy_tensors, random_state, seed_everything, set_random_state
-from .timing import Contender
+from .timing import Candidate
 
 LEARNING_RATE = 1e-3
 
@@ -29,8 +29,8 @@ class Trainee:
         seed_everything(seed)
         self.random_state = random_state()
 
-    def contender(self) -> Contender:
-        return Contender(self.step, lambda: set_random_state(self.random_state), self.finish)
+    def candidate(self) -> Candidate:
+        return Candidate(self.step, lambda: set_random_state(self.random_state), self.finish)
 
     def step(self) -> Tensor:
         """zero_grad, forward, loss, backward, optimizer; returns the 0-d loss."""

@@ -1,12 +1,12 @@
-"""Trains one problem in eager and compiled, side by side, and judges whether the compiled one trained.
+"""Trains one problem in eager and compiled, side by side, and says whether the compiled one trained.
 
 Note [The protocol of a training comparison]
-Both contenders start from the same parameters and inputs and from the same random state (`seed_everything(seed)`),
-take the same AdamW steps on the same batch, and take turns step by step; each has a random state of its own, restored
+Both candidates start from the same parameters and inputs and from the same random state (`seed_everything(seed)`),
+take the same AdamW steps on the same batch, and their steps alternate; each has a random state of its own, restored
 before its step, so dropout masks are the same as long as the compiled step draws what eager draws. A step is
-zero_grad, forward, loss, backward, optimizer. The first step also gives the gradients, which are judged against a
+zero_grad, forward, loss, backward, optimizer. The first step also gives the gradients, which are validated against a
 float64 run (numbers.py), and the compile time. The steps after the warm-up give the times. Where something is not right
-and eager is no steadier (conditioning.py), the seed tells nothing, and the model is judged at the next ones.
+and eager is no steadier (conditioning.py), the seed tells nothing, and the model is validated at the next ones.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from .conditioning import (
 from .models import describe, load_problem
 from .problem import Problem, seed_everything
 from .timing import interleave
-from .train_record import NO_REFERENCE, Conditioning, Judgement, Status, TrainRecord
+from .train_record import NO_REFERENCE, Conditioning, Status, TrainRecord, Validation
 from .trainee import Trainee, problem_like
 
-FURTHER_SEEDS = 2  # at which a model is judged that is ill-conditioned at the one that was asked for
+FURTHER_SEEDS = 2  # at which a model is validated that is ill-conditioned at the one that was asked for
 WARM_UP = 3  # steps left out of the times: the first compiles, the next fill allocators and caches
 
 Emit = Callable[[dict[str, Any]], None]
@@ -95,7 +95,7 @@ def train_model(
 
     Raises UserError where the model itself is wrong, eager included; what goes wrong in the compiled run is in the
     record. Events to `emit`: {"event": "stage", "stage": str} and {"event": "step", "step": int, "losses": {...}}.
-    `inspect` gets the compiled step, to run it more often, after training and before anything is judged. `graphs`, a
+    `inspect` gets the compiled step, to run it more often, after training and before anything is validated. `graphs`, a
     list, is filled with the graphs of the run that the record is of: where the model is ill-conditioned at `seed`, of
     the first of FURTHER_SEEDS more at which it is not.
     """
@@ -162,12 +162,12 @@ def _train_at(
             _note_failure(record, error)
         _count_graphs(record, list(graphs))
     if not record.reason:
-        say({"event": "stage", "stage": "judging"})
-        _judge(record, build, compiler, reference, eager, compiled)
+        say({"event": "stage", "stage": "validating"})
+        _validate_step(record, build, compiler, reference, eager, compiled)
     return record, list(graphs)
 
 
-def _judge(
+def _validate_step(
     record: TrainRecord,
     build: Callable[[], Problem],
     compiler: Compiler,
@@ -175,13 +175,13 @@ def _judge(
     eager: Trainee,
     compiled: Trainee,
 ) -> None:
-    """Judges gradients, buffers and losses, and asks whether eager is steady where one of them is not right."""
+    """Validates gradients, buffers and losses, and asks whether eager is steady where one of them is not right."""
     first, seed = compiled.first, record.seed
     zeros = frozenset[str]()
     if any(first.gradients[n] is not None for n, g in eager.first.gradients.items() if g is None):
         zeros = zeros_of_aot(build, seed)
-    record.gradients = judgement(reference.gradients, eager.first.gradients, first.gradients, zeros)
-    record.buffers = judge_buffers(eager.buffers_at_start, reference.buffers, eager.first.buffers, first.buffers)
+    record.gradients = validate(reference.gradients, eager.first.gradients, first.gradients, zeros)
+    record.buffers = validate_buffers(eager.buffers_at_start, reference.buffers, eager.first.buffers, first.buffers)
     record.losses_eager, record.losses_compiled = eager.losses, compiled.losses
     record.loss_difference = numbers.curve_difference(eager.losses, compiled.losses)
     record.loss_allowed = curve_limit(eager.losses, [])
@@ -248,8 +248,8 @@ def _train(record: TrainRecord, eager: Trainee, compiled: Trainee, steps: int, s
         losses = {"eager": eager.losses[-1], "compiled": compiled.losses[-1]}
         say({"event": "step", "step": index + 1, "losses": losses})
 
-    contenders = {"eager": eager.contender(), "compiled": compiled.contender()}
-    timings = interleave(contenders, steps, WARM_UP, on_round)
+    candidates = {"eager": eager.candidate(), "compiled": compiled.candidate()}
+    timings = interleave(candidates, steps, WARM_UP, on_round)
     record.time_eager, record.time_compiled = timings["eager"], timings["compiled"]
     record.recompiles = torch_api.dynamo_graphs() - graphs_after_first
 
@@ -272,7 +272,7 @@ def _note_failure(record: TrainRecord, error: Exception) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The judgement
+# The validation
 
 
 def _count_graphs(record: TrainRecord, graphs: list[GraphRecord]) -> None:
@@ -306,13 +306,13 @@ def _graph_detail(graph: GraphRecord) -> dict[str, Any]:
     }
 
 
-def judgement(
+def validate(
     reference: Mapping[str, Tensor | None],
     eager: Mapping[str, Tensor | None],
     result: Mapping[str, Tensor | None],
     zeros_of_aot: frozenset[str] = frozenset(),
-) -> Judgement:
-    """A set of named tensors judged by the float64 rule.
+) -> Validation:
+    """A set of named tensors validated by the float64 rule.
 
     `zeros_of_aot`: names that AOTAutograd's own graph makes exactly zero; there a zero is taken where eager has None.
     """
@@ -320,7 +320,7 @@ def judgement(
     zeros = [c.name for c in comparisons if c.verdict is numbers.Verdict.ZERO and c.name in zeros_of_aot]
     compared = [c for c in comparisons if c.name not in zeros and not (c.passed and eager[c.name] is None)]
     worst = numbers.worst(compared)
-    return Judgement(
+    return Validation(
         compared=len(compared),
         failed=[str(c) for c in compared if not c.right],
         missing=[c.name for c in compared if c.verdict is numbers.Verdict.MISSING],
@@ -331,16 +331,16 @@ def judgement(
     )
 
 
-def judge_buffers(
+def validate_buffers(
     start: Mapping[str, Tensor],
     reference: Mapping[str, Tensor],
     eager: Mapping[str, Tensor],
     result: Mapping[str, Tensor],
-) -> Judgement:
+) -> Validation:
     """Buffers that eager's first step changes, and any that the other step changes and eager's does not."""
     changed = [n for n, b in start.items() if not (numbers.same(eager[n], b) and numbers.same(result[n], b))]
     pick: Callable[[Mapping[str, Tensor]], dict[str, Tensor | None]] = lambda b: {n: b[n] for n in changed}  # noqa: E731
-    return judgement(pick(reference), pick(eager), pick(result))
+    return validate(pick(reference), pick(eager), pick(result))
 
 
 def verdict(record: TrainRecord) -> tuple[Status, str]:
@@ -350,9 +350,9 @@ def verdict(record: TrainRecord) -> tuple[Status, str]:
             notes = record.reasons or [f"it trained in eager, with a graph break: {b}" for b in record.graph_breaks]
             why = f": {notes[0]}" if notes else ": it trained in eager"
             return Status.FAILED, f"no {kind.value} graph was compiled and run by {record.backend}{why}"
-    for what, judged in (("gradient", record.gradients), ("buffer", record.buffers)):
-        if judged.failed:
-            return _not_right(f"{what} of {judged.fault()}", record.conditioning)
+    for what, validation in (("gradient", record.gradients), ("buffer", record.buffers)):
+        if validation.failed:
+            return _not_right(f"{what} of {validation.fault()}", record.conditioning)
     if not record.gradients.compared:
         return Status.WRONG, "no parameter has a gradient"
     difference, allowed = record.loss_difference, record.loss_allowed

@@ -1,13 +1,13 @@
-"""One call of an operator, judged: forward and backward through the backend, beside eager and a float64 reference.
+"""One call of an operator, validated: forward and backward through the backend, beside eager and a float64 reference.
 
-Note [How a call is judged]
+Note [How a call is validated]
 The call runs four times on copies of the same inputs, with the same seed and the same tangents: in eager; in eager
 with another seed (values that then differ are random: see below); in float64 (numbers.float64_run); and compiled.
-Every tensor that comes out, every gradient and every input that was written to is judged by numbers.compare_all.
+Every tensor that comes out, every gradient and every input that was written to is validated by numbers.compare_all.
 
 - Random values have no reference but eager's at the same seed, unless the float64 run drew the same numbers (it then
   lies close to eager). A reference that the float64 run cannot give is eager's own values, and the record says so.
-- A float64 call has no wider type to be judged in. Its reference is eager, and the size of eager's own rounding error
+- A float64 call has no wider type to be held to. Its reference is eager, and the size of eager's own rounding error
   is taken from a float32 run of the same call, scaled by the ratio of the two epsilons; an error within a few units in
   the last place of the call's largest value always passes.
 - A comparison of nothing (no elements, zeros with zeros) proves shape, dtype and strides, not values. A call that has
@@ -60,7 +60,7 @@ GOOD = frozenset({Status.PASS, Status.VACUOUS})
 
 @dataclass
 class Checked:
-    """The finding on one call. `outputs` has a Trust for each output and gradient by name."""
+    """The finding on one call. `outputs` has a Verification for each output and gradient by name."""
 
     status: Status
     detail: str = ""
@@ -69,7 +69,7 @@ class Checked:
     reference: str = "float64"
     by_torch: bool = False  # of a failure: PyTorch's own kernels fail in the same graph too, so it lies in the graph
     layout: str = ""  # where strides differ from eager's and should
-    backward: bool = False  # whether a gradient was judged
+    backward: bool = False  # whether a gradient was validated
     capture: str = "whole"  # "breaks": Dynamo needed graph breaks
     graphs: int = 0
     calls: dict[str, int] = field(default_factory=dict)  # nodes by kind
@@ -83,7 +83,7 @@ class Checked:
 
 
 def check_call(call: Call, dynamic: bool = False, backend: Any = None) -> Checked:
-    """Judges one call; see Note [How a call is judged]. Raises nothing for what the call or the backend does.
+    """Validates one call; see Note [How a call is validated]. Raises nothing for what the call or the backend does.
 
     `dynamic`: every size is symbolic, and a second size goes through the same compiled function where eager takes one.
     `backend` is for tests: a torch.compile backend in place of the bridge's.
@@ -103,7 +103,7 @@ def _check(call: Call, dynamic: bool, backend: Any) -> Checked:
     except Exception as error:
         return Checked(Status.EAGER, describe(error))
     backward_error = eager.backward_error
-    if backward_error:  # eager cannot go back: the call is judged as inference
+    if backward_error:  # eager cannot go back: the call is validated as inference
         call = _without_gradients(call)
         eager = run_call(call, call.function, tangents, SEED)
     calls = [(call, tangents, eager)]
@@ -118,7 +118,7 @@ def _check(call: Call, dynamic: bool, backend: Any) -> Checked:
         for number, (one, its_tangents, its_eager) in enumerate(calls):
             result = compiled.run(one, its_tangents)
             prefix = "" if number == 0 else "second size: "
-            found += _judge(one, its_tangents, its_eager, result, checked, prefix)
+            found += _validate(one, its_tangents, its_eager, result, checked, prefix)
     except Exception as error:
         checked.status, checked.detail = Status.ERROR, _one_line(torch_api.root_cause(error))
     _note_graphs(checked, compiled.graphs, dynamic)
@@ -139,7 +139,7 @@ def _torch_fails_too(call: Call, tangents: dict[str, Tensor], eager: Run, dynami
     by_torch = run_by_torch(call, tangents, dynamic)
     return by_torch is None or any(
         not c.passed and c.verdict is not Verdict.EMPTY
-        for c in _judge(call, tangents, eager, by_torch, Checked(Status.PASS), "")
+        for c in _validate(call, tangents, eager, by_torch, Checked(Status.PASS), "")
     )
 
 
@@ -162,17 +162,17 @@ def _second_size(call: Call) -> tuple[Call, dict[str, Tensor], Run] | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Judging
+# Validation
 
 Values = Mapping[str, Tensor | None]
 
 
-def _judge(
+def _validate(
     call: Call, tangents: dict[str, Tensor], eager: Run, result: Run, checked: Checked, prefix: str
 ) -> list[Comparison]:
-    wide, judged_as = _reference(call, tangents, eager)
+    wide, validated_as = _reference(call, tangents, eager)
     checked.reference = wide[0] if wide[0] != "float64" else checked.reference
-    reference, yardstick = wide[1], judged_as
+    reference, yardstick = wide[1], validated_as
     found = []
     size = max(_size(eager.outputs), _size(eager.inputs), _size(tangents))
     written = _written(call, eager, result)

@@ -167,7 +167,7 @@ def _is_exact(tensor: Tensor) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Judging
+# Validation
 
 
 def check_program(program: Program) -> Checked:

@@ -1,4 +1,4 @@
-"""Recorded operator calls (PyTorch's operator_inp_logs format) as a sweep: each rebuilt, translated alone and judged.
+"""Recorded operator calls (PyTorch's operator_inp_logs format) as a sweep: each rebuilt, translated and validated.
 
 The text format: a line `Operator: aten.mm.default`, then for each distinct input a line `cnt: 3, ((T([8, 4], f16),
 ...), {...})`. It is read with `ast`: nothing in a file is ever executed.
@@ -174,7 +174,7 @@ def by_op(path: Path) -> dict[str, list[Recorded]]:
 class Sweep(BaseSweep):
     """Settings: file (path of a log), samples (at most so many an op; None: all)."""
 
-    backward = False  # whether gradients are judged too: a log has the backward ops as calls of their own
+    backward = False  # whether gradients are validated too: a log has the backward ops as calls of their own
 
     def __init__(self, settings: dict[str, Any]):
         super().__init__(settings)

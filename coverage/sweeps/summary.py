@@ -8,12 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from relaxgrad.bridge.kinds import Kind, Trust
+from relaxgrad.bridge.kinds import Kind
 
+from ..verification import Verification
 from .check import GOOD
 
-SCHEMA = 1  # of the summary; raised when a key changes its meaning or goes away
-STOCK = Path(__file__).parent / "data" / "stock_importer.json"
+SCHEMA = 2  # of the summary; raised when a key changes its meaning or goes away
+UPSTREAM = Path(__file__).parent / "data" / "upstream_importer.json"
 _RAN_BY_TVM = (Kind.NATIVE, Kind.LIBRARY)
 
 
@@ -59,7 +60,7 @@ def summarise(head: dict[str, Any], records: list[dict[str, Any]]) -> dict[str, 
         summary["recorded_calls"] = _recorded_calls(records)
     settings = head["settings"]
     if head["sweep"] == "opinfo" and settings.get("dtype") == "float32" and not settings.get("dynamic"):
-        summary["stock_importer"] = _beside_stock(entries)
+        summary["upstream_importer"] = _beside_upstream(entries)
     return summary
 
 
@@ -95,13 +96,13 @@ def _entry(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _outputs(records: list[dict[str, Any]]) -> dict[str, str]:
-    """Trust of each output and gradient: wrong if it ever was, verified if it ever was proved."""
+    """Verification status of each output and gradient: wrong if it ever was, verified if it ever was proved."""
     seen: dict[str, set[str]] = {}
     for record in records:
-        for name, trust in record.get("outputs", {}).items():
-            seen.setdefault(name.removeprefix("second size: "), set()).add(trust)
-    order = (Trust.WRONG, Trust.VERIFIED, Trust.UNTESTED)
-    return {name: next(t.value for t in order if t in trusts) for name, trusts in sorted(seen.items())}
+        for name, status in record.get("outputs", {}).items():
+            seen.setdefault(name.removeprefix("second size: "), set()).add(status)
+    order = (Verification.WRONG, Verification.VERIFIED, Verification.UNTESTED)
+    return {name: next(t.value for t in order if t in verifications) for name, verifications in sorted(seen.items())}
 
 
 def _entry_totals(head: dict[str, Any], entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -154,14 +155,14 @@ def _recorded_calls(records: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _beside_stock(entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _beside_upstream(entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """TVM's own importer on the same entries (forward in float32, two samples each, measured once) beside ours."""
-    stock = json.loads(STOCK.read_text())
-    theirs = {name: stock["entries"][name] for name in entries if name in stock["entries"]}
+    upstream = json.loads(UPSTREAM.read_text())
+    theirs = {name: upstream["entries"][name] for name in entries if name in upstream["entries"]}
     table: Counter[str] = Counter()
     for name, verdict in theirs.items():
         table[f"{verdict}, here {'passed' if entries[name]['passed'] else 'failed'}"] += 1
-    facts = {key: stock[key] for key in ("importer", "apache-tvm", "passes", "samples_per_entry")}
+    facts = {key: upstream[key] for key in ("importer", "apache-tvm", "passes", "samples_per_entry")}
     return {**facts, "entries": len(theirs), "verdicts": dict(Counter(theirs.values())), "beside": dict(table)}
 
 
@@ -211,12 +212,14 @@ def headline(summary: dict[str, Any]) -> list[str]:
     ]
     if "recorded_calls" in summary:
         lines.append(_calls_line(summary["recorded_calls"]))
-    if "stock_importer" in summary:
-        stock = summary["stock_importer"]
-        verdicts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(stock["verdicts"].items(), key=lambda p: -p[1]))
+    if "upstream_importer" in summary:
+        upstream = summary["upstream_importer"]
+        verdicts = ", ".join(
+            f"{n} {verdict}" for verdict, n in sorted(upstream["verdicts"].items(), key=lambda p: -p[1])
+        )
         lines.append(
-            f"TVM's own importer on {stock['entries']} of these entries ({stock['passes']}, "
-            f"{stock['samples_per_entry']} samples each): {verdicts}."
+            f"TVM's own importer on {upstream['entries']} of these entries ({upstream['passes']}, "
+            f"{upstream['samples_per_entry']} samples each): {verdicts}."
         )
     if summary["seconds"]["median"] is not None:
         lines.append(

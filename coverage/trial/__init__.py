@@ -1,1 +1,1 @@
-"""The judge on trial: what its grades catch of planted faults, and what they say of legitimate runs."""
+"""A study of the validation: what its grades catch of planted faults, and what they say of legitimate runs."""

@@ -1,4 +1,4 @@
-"""Legitimate runs of a training step, judged: eager's own variants, and compilers without a planted fault."""
+"""Legitimate runs of a training step, validated: eager's own variants, and compilers without a planted fault."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..harness.conditioning import (
 from ..harness.models import describe
 from ..harness.problem import Problem, seed_everything
 from ..zoo import ZOO
-from .planted import eager_step, judge, times_eager
+from .planted import eager_step, times_eager, validate
 
 COMPILERS = ("aot_eager", "inductor", "relaxgrad")
 
@@ -41,7 +41,7 @@ def try_legitimate(model: str, seed: int) -> list[dict[str, Any]]:
     spread = EagerSpread(build, seed, reference, eager, steps=1)
     rows = []
     for name, run in eager_variants(build, seed, 1, VARIANTS):
-        found = judge(reference, eager, run.first)
+        found = validate(reference, eager, run.first)
         asked = None
         if not _right(found):
             others = ((other, errors) for other, errors in spread if other != name)
@@ -69,7 +69,7 @@ def _compiled(
             torch_api.load_inductor(draws_as_eager=True)
         with torch_api.numpy_draws_as_in_eager():
             result = _step(build(), seed, compile)
-            found = judge(reference, eager, result)
+            found = validate(reference, eager, result)
             if _right(found):
                 return _row(model, seed, name, found, False, "")
             asked = conditioning(seed, reference, eager, result, spread)

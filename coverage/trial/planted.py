@@ -1,4 +1,4 @@
-"""Faults planted in one op of a training graph, run in PyTorch's own kernels, and judged.
+"""Faults planted in one op of a training graph, run in PyTorch's own kernels, and validated.
 
 A model is traced once; its graphs run node by node, and one fault at a time is active at one node. A fault that leaves
 every number as it was (a row of indices that are all equal, a mask element in front of zeros) is none, and not counted.
@@ -226,7 +226,7 @@ def try_faults(model: str, seed: int, most: int) -> list[dict[str, Any]]:
         return numbers.step_values(problem, loss)
 
     clean = values()
-    if any(not c.right for c in judge(reference, eager, clean)):
+    if any(not c.right for c in validate(reference, eager, clean)):
         raise RuntimeError(f"{model}: the graphs are not right before a fault is planted")
     sites: dict[Kind, list[tuple[int, torch.fx.Node]]] = {}
     for kind, number, node in traced.sites():
@@ -270,7 +270,7 @@ def _row(
     """The row of one fault; none where it left everything as it was."""
     if _equal(clean, result):
         return []
-    found = judge(reference, eager, result)
+    found = validate(reference, eager, result)
     right = all(c.right for c in found)
     covered = not right and conditioning(seed, reference, eager, result, spread).covered
     return [
@@ -293,7 +293,7 @@ def times_eager(found: list[numbers.Comparison]) -> float | None:
     return max((c.times_eager for c in found if 0 < c.times_eager < float("inf")), default=None)
 
 
-def judge(
+def validate(
     reference: numbers.StepValues, eager: numbers.StepValues, result: numbers.StepValues
 ) -> list[numbers.Comparison]:
     """Loss, gradients and buffers; what eager has as zeros tells nothing and is left out."""

@@ -1,6 +1,6 @@
-"""Runs the scripts of faults/, each in a process of its own, and says which faults of TVM are still there.
+"""Runs the scripts of known_bugs/, each in a process of its own, and says which bugs of TVM are still there.
 
-A script prints `expected: ...`, then `seen: ...`; where the fault kills the process, the first line alone. Its
+A script prints `expected: ...`, then `seen: ...`; where the bug kills the process, the first line alone. Its
 docstring is the issue to file: the first line the title, the rest the text.
 """
 
@@ -25,9 +25,9 @@ from relaxgrad.bridge.errors import UserError
 from ..harness.process import STEADY_THREADS
 from ..harness.records import versions
 
-FAULTS = Path(__file__).parent / "faults"
+KNOWN_BUGS = Path(__file__).parent / "known_bugs"
 STORED = Path(__file__).parent / "found.json"  # the outcomes of the last run of all scripts: `make upstream`
-SCHEMA = 1
+SCHEMA = 2
 
 
 class Found(StrEnum):
@@ -39,7 +39,7 @@ class Found(StrEnum):
 
 
 @dataclass(frozen=True)
-class Fault:
+class KnownBug:
     """One script and its run."""
 
     name: str  # of the file, without .py
@@ -47,13 +47,13 @@ class Fault:
     text: str
     script: str  # the code below the docstring
     expected: str
-    seen: str  # how the process ended, where that is the fault or the script failed
+    seen: str  # how the process ended, where that is the bug or the script failed
     outcome: Found
     seconds: float
     versions: dict[str, str | None]
 
 
-def scripts(folder: Path = FAULTS) -> list[Path]:
+def scripts(folder: Path = KNOWN_BUGS) -> list[Path]:
     """The scripts of `folder` in order of their names. Raises UserError where there is none."""
     found = sorted(folder.glob("*.py"))
     if not found:
@@ -72,7 +72,7 @@ def describe(script: Path) -> tuple[str, str, str]:
     return title, " ".join(text.split()), "\n".join(code).strip()
 
 
-def run(script: Path, timeout: float = 300.0) -> Fault:
+def run(script: Path, timeout: float = 300.0) -> KnownBug:
     """Runs one script, at most `timeout` seconds. POSIX only. Raises UserError as `describe`."""
     title, text, code = describe(script)
     start = time.monotonic()
@@ -91,20 +91,20 @@ def run(script: Path, timeout: float = 300.0) -> Fault:
             process.wait()
         printed, said = (_read(file) for file in (output, errors))
     ended = process.returncode if in_time else None
-    expected, seen, outcome = judge(printed, said, ended, timeout)
-    return Fault(script.stem, title, text, code, expected, seen, outcome, time.monotonic() - start, versions())
+    expected, seen, outcome = outcome_of(printed, said, ended, timeout)
+    return KnownBug(script.stem, title, text, code, expected, seen, outcome, time.monotonic() - start, versions())
 
 
 #: Signals that say nothing of TVM: out of memory, or the CPU lacks an instruction that the script asks for.
-_NO_FAULT = (signal.SIGKILL, signal.SIGILL)
+_NOT_OF_TVM = (signal.SIGKILL, signal.SIGILL)
 
 
-def judge(printed: str, errors: str, ended: int | None, timeout: float) -> tuple[str, str, Found]:
+def outcome_of(printed: str, errors: str, ended: int | None, timeout: float) -> tuple[str, str, Found]:
     """(expected, seen, outcome) from what a script printed and its exit code; None where its time was up."""
     expected, seen = (_line(printed, word) for word in ("expected: ", "seen: "))
     if ended is None:
         return expected, f"no end within {timeout:.0f} s", Found.FAILED
-    if ended < 0 and -ended not in _NO_FAULT and expected and not seen:
+    if ended < 0 and -ended not in _NOT_OF_TVM and expected and not seen:
         return expected, f"the process was killed by {signal.Signals(-ended).name}", Found.REPRODUCED
     if ended != 0 or not expected or not seen:
         last = (errors.strip().splitlines() or ["no message"])[-1]
@@ -114,10 +114,10 @@ def judge(printed: str, errors: str, ended: int | None, timeout: float) -> tuple
 
 def run_all(
     names: Sequence[str] = (),
-    folder: Path = FAULTS,
+    folder: Path = KNOWN_BUGS,
     timeout: float = 300.0,
-    on_done: Callable[[Fault], None] | None = None,
-) -> list[Fault]:
+    on_done: Callable[[KnownBug], None] | None = None,
+) -> list[KnownBug]:
     """The scripts called `names` (none: all), one after the other. Raises UserError for a name that is not there."""
     present = {script.stem: script for script in scripts(folder)}
     unknown = [name for name in names if name not in present]
@@ -125,17 +125,17 @@ def run_all(
         raise UserError(f"no script {', '.join(unknown)} in {folder}; there are {', '.join(present)}")
     results = []
     for name in names or present:
-        fault = run(present[name], timeout)
-        results.append(fault)
+        bug = run(present[name], timeout)
+        results.append(bug)
         if on_done is not None:
-            on_done(fault)
+            on_done(bug)
     return results
 
 
-def stored(faults: Sequence[Fault], unnamed: Sequence[str]) -> dict[str, Any]:
+def stored(bugs: Sequence[KnownBug], unnamed: Sequence[str]) -> dict[str, Any]:
     """The outcomes as plain data, for STORED."""
-    rows = [{"name": f.name, "title": f.title, "outcome": f.outcome.value} for f in faults]
-    return {"schema": SCHEMA, "versions": faults[0].versions, "faults": rows, "unnamed_overloads": list(unnamed)}
+    rows = [{"name": b.name, "title": b.title, "outcome": b.outcome.value} for b in bugs]
+    return {"schema": SCHEMA, "versions": bugs[0].versions, "known_bugs": rows, "unnamed_overloads": list(unnamed)}
 
 
 def unnamed_overloads() -> list[str]:

@@ -1,1 +1,1 @@
-"""One model's way through the stack: from the module's source to machine code, each stage tied to the one before."""
+"""One model's way through the stack: from the module's source to machine code, each stage linked to the one before."""

@@ -23,11 +23,11 @@ def listed(cells: list[Cell]) -> Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table. `ties`: keys, each shared by all that belong together."""
+    """A row of a table. `keys`: each shared by all that belong together."""
 
     cells: tuple[Cell, ...]
     id: str = ""
-    ties: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Listing:
     text: str
     id: str = ""
     folded: bool = False
-    ties: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     calls: Mapping[str, str] = field(default_factory=dict)
     lines: Mapping[int, str] = field(default_factory=dict)
 

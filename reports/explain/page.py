@@ -45,11 +45,11 @@ class _Places:
         self._ids = {row.id for row in _rows(stages) if row.id} | {b.id for b in listings if b.id}
         lines = {id_ for b in listings for id_ in b.lines.values()}
         self._ids |= lines
-        self._ties: dict[str, dict[str, None]] = defaultdict(dict)  # line that a row leads to -> the row's keys
+        self._keys: dict[str, dict[str, None]] = defaultdict(dict)  # line that a row leads to -> the row's keys
         for row in _rows(stages):
             for cell in row.cells:
                 if cell.link in lines:
-                    self._ties[cell.link] |= dict.fromkeys(row.ties)
+                    self._keys[cell.link] |= dict.fromkeys(row.keys)
 
     def lands(self, cell: Cell) -> bool:
         """Whether a cell's link leads anywhere on this page."""
@@ -68,9 +68,9 @@ class _Places:
                     marked += escape(line[end : match.start()]) + link
                     end = match.end()
             marked += escape(line[end:])
-            if (id_ := listing.lines.get(number, "")) in self._ties:
-                keys = " ".join(self._ties[id_])
-                marked = Markup('<span class="line" id="{}" data-tie="{}">{}</span>').format(id_, keys, marked)
+            if (id_ := listing.lines.get(number, "")) in self._keys:
+                keys = " ".join(self._keys[id_])
+                marked = Markup('<span class="line" id="{}" data-keys="{}">{}</span>').format(id_, keys, marked)
             parts.append(marked)
         return Markup("\n").join(parts)
 

@@ -17,7 +17,7 @@ from relaxgrad.bridge.schemas import CapturedGraph, GraphKind, OutputRole
 from relaxgrad.coverage.harness.problem import Problem
 
 from .blocks import Cell, Listing, Row, Stage, Table, calls_in, count, listed
-from .ties import Keys, calls_of, forward_nodes, ties
+from .correspondence import Keys, calls_of, correspondence, forward_nodes
 
 if TYPE_CHECKING:
     from relaxgrad.bridge.compile.inspect.trace import Trace
@@ -95,7 +95,7 @@ class _Model:
             graph.kind: {n.name: found[n] for n in calls_of(graph.module.graph) if n in found} for graph in self.pair
         }
 
-    def ties_of(self, graph: CapturedGraph, names: Iterable[str]) -> tuple[str, ...]:
+    def keys_of(self, graph: CapturedGraph, names: Iterable[str]) -> tuple[str, ...]:
         """The keys of some nodes of a graph of the pair."""
         keys = self.pair_keys[graph.kind]
         return tuple(dict.fromkeys(keys[name] for name in names if name in keys))
@@ -169,11 +169,11 @@ def _dynamo(model: _Model) -> Stage:
 
 def _joint(model: _Model) -> Stage:
     graph, keys = model.joint("none"), model.keys
-    forward, tied = forward_nodes(graph), ties(graph)
+    forward, matched = forward_nodes(graph), correspondence(graph)
     calls = calls_of(graph.module.graph)
     there = [_node_row(n, "joint", (keys.joint(n),)) for n in calls if n in forward]
     back = [
-        _node_row(n, "joint", (keys.joint(n),), _node_link(tied.get(n), "joint")) for n in calls if n not in forward
+        _node_row(n, "joint", (keys.joint(n),), _node_link(matched.get(n), "joint")) for n in calls if n not in forward
     ]
     signature = [
         Row((Cell(i.name), Cell(i.role), Cell(i.target), Cell(_type(i.dtype, i.shape)))) for i in graph.inputs
@@ -194,12 +194,11 @@ def _joint(model: _Model) -> Stage:
         Table("Forward", columns[:4], there),
         Table("Backward", columns, back),
     ]
-    numbers = (
-        f"{count(len(there), 'call')} forward, {len(back):,} backward, {sum(n in tied for n in calls):,} of them tied"
-    )
+    paired = sum(n in matched for n in calls)
+    numbers = f"{count(len(there), 'call')} forward, {len(back):,} backward, {paired:,} of them matched"
     about = (
         "AOTAutograd traces the forward pass together with what autograd does for its backward pass, into one graph of "
-        "ATen ops without state. A backward node is tied to the forward node that it differentiates."
+        "ATen ops without state. A backward node corresponds to the forward node that it differentiates."
     )
     return Stage("joint", "The joint graph", about, numbers, blocks)
 
@@ -286,7 +285,7 @@ def _partition(model: _Model) -> Stage:
             more = [Cell(kinds.get(n.name, "")), computing]
             if graph in backward:
                 more.append(starts.get(keys.get(n.name, ""), Cell("")))
-            rows.append(_node_row(n, graph.kind, model.ties_of(graph, [n.name]), *more))
+            rows.append(_node_row(n, graph.kind, model.keys_of(graph, [n.name]), *more))
         columns = ("node", "call", "result", "line", "runs as", "kernel", "differentiates")
         blocks.append(Table(f"The {graph.kind} graph", columns if graph in backward else columns[:6], rows))
     numbers = f"{count(len(saved), 'value')} saved, {count(len(again), 'node')} computed again"
@@ -336,7 +335,7 @@ def _fusion(model: _Model) -> Stage:
                 Cell(str(len(members))),
                 listed([Cell(name, f"{graph.kind}-{name}") for name in members]),
             )
-            rows.append(Row(cells, f"fusion-{graph.kind}-{kernel}", model.ties_of(graph, members)))
+            rows.append(Row(cells, f"fusion-{graph.kind}-{kernel}", model.keys_of(graph, members)))
     about = "Element-wise work and the index computations of views are computed inside of the kernel that reads them."
     numbers = count(len(rows), "fused kernel")
     table = Table("Groups", ("kernel", "graph", "nodes", "which"), rows)
@@ -348,8 +347,8 @@ def _kernels(model: _Model) -> Stage:
     for graph, trace, nodes in zip(model.pair, model.traces, model.kernels, strict=True):
         for kernel in trace.kernels:
             title = f"{graph.kind}: {kernel.name} ({kernel.kind})"
-            id_, keys = f"kernel-{graph.kind}-{kernel.name}", model.ties_of(graph, nodes.get(kernel.name, ()))
-            blocks.append(Listing(f"{title}, TIR", kernel.tir, id_, folded=True, ties=keys))
+            id_, keys = f"kernel-{graph.kind}-{kernel.name}", model.keys_of(graph, nodes.get(kernel.name, ()))
+            blocks.append(Listing(f"{title}, TIR", kernel.tir, id_, folded=True, keys=keys))
             if kernel.code:
                 blocks.append(Listing(f"{title}, LLVM IR", kernel.code, folded=True))
     about = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from relaxgrad.benchmarks.names import EAGER, RELAXGRAD
 
-from .schema import Contender, Model
+from .schema import Candidate, Model
 
 KINDS = ("native", "library", "metadata", "fallback", "unsupported")
 #: Half of a track that the longest bar takes on a scale with a middle; the rest is for the label at its end.
@@ -72,9 +72,9 @@ class Chart:
     legend: list[tuple[str, str]] = field(default_factory=list)  # (css, in words)
 
 
-def css_of(contenders: Sequence[str]) -> dict[str, str]:
-    """Contender -> the name of its colour, the same in every chart."""
-    others = [name for name in contenders if name not in (RELAXGRAD, EAGER)]
+def css_of(candidates: Sequence[str]) -> dict[str, str]:
+    """Candidate -> the name of its colour, the same in every chart."""
+    others = [name for name in candidates if name not in (RELAXGRAD, EAGER)]
     return {RELAXGRAD: "own", EAGER: EAGER} | {name: f"other-{number % 3}" for number, name in enumerate(others)}
 
 
@@ -96,20 +96,20 @@ def coverage(models: Sequence[Model]) -> Chart:
     return Chart(rows, [], [(kind, kind) for kind in used])
 
 
-def speeds(models: Sequence[Model], contenders: Sequence[str]) -> Chart:
-    """How many times as fast as each other contender's relaxgrad's step is, on a logarithmic scale around 1.
+def speeds(models: Sequence[Model], candidates: Sequence[str]) -> Chart:
+    """How many times as fast as each baseline relaxgrad's step is, on a logarithmic scale around 1.
 
-    No rows where nothing was timed. A contender that was not timed has its reason in place of a bar.
+    No rows where nothing was timed. A candidate that was not timed has its reason in place of a bar.
     """
     ratios = [ratio for model in models for ratio in model.ratios.values()]
     if not ratios:
         return Chart([], [])
-    colours = css_of(contenders)
-    others = [name for name in contenders if name != RELAXGRAD]
+    colours = css_of(candidates)
+    others = [name for name in candidates if name != RELAXGRAD]
     reach = max(max(abs(math.log(ratio)) for ratio in ratios), math.log(1.5))
     rows = []
     for model in models:
-        own = model.contenders.get(RELAXGRAD)
+        own = model.candidates.get(RELAXGRAD)
         if own is None:
             continue
         if own.step is None:
@@ -117,7 +117,7 @@ def speeds(models: Sequence[Model], contenders: Sequence[str]) -> Chart:
             continue
         lines = []
         for name in others:
-            other = model.contenders.get(name)
+            other = model.candidates.get(name)
             if name in model.ratios:
                 ratio = model.ratios[name]
                 width = _HALF * abs(math.log(ratio)) / reach
@@ -137,17 +137,17 @@ def speeds(models: Sequence[Model], contenders: Sequence[str]) -> Chart:
     return Chart(rows, ticks, [(colours[name], f"against {name}") for name in others])
 
 
-def starts(models: Sequence[Model], contenders: Sequence[str]) -> Chart:
+def starts(models: Sequence[Model], candidates: Sequence[str]) -> Chart:
     """Seconds of the first step. No rows where none was taken."""
-    times: list[float] = [c.first for model in models for c in model.contenders.values() if c.first]
+    times: list[float] = [c.first for model in models for c in model.candidates.values() if c.first]
     if not times:
         return Chart([], [])
-    colours, longest = css_of(contenders), max(times)
+    colours, longest = css_of(candidates), max(times)
     rows = []
     for model in models:
         lines = []
-        for name in contenders:
-            found = model.contenders.get(name)
+        for name in candidates:
+            found = model.candidates.get(name)
             if found is not None and found.first:
                 title = f"{name}: first step {found.first:.2f} s"
                 width = _WHOLE * found.first / longest
@@ -158,11 +158,11 @@ def starts(models: Sequence[Model], contenders: Sequence[str]) -> Chart:
             rows.append(Row(model.name, lines))
     step = _round_step(longest)
     ticks = [Tick(_WHOLE * n * step / longest, f"{n * step:g} s", n == 0) for n in range(int(longest / step) + 1)]
-    return Chart(rows, ticks, [(colours[name], name) for name in contenders])
+    return Chart(rows, ticks, [(colours[name], name) for name in candidates])
 
 
-def _untimed(name: str, contender: Contender, at: float) -> Bar:
-    return Bar("none", at, 0, f"{name}: {contender.status}", contender.reason or contender.status, "after")
+def _untimed(name: str, candidate: Candidate, at: float) -> Bar:
+    return Bar("none", at, 0, f"{name}: {candidate.status}", candidate.reason or candidate.status, "after")
 
 
 def _seconds(time: float) -> str:

@@ -15,7 +15,7 @@ from relaxgrad.benchmarks.run import bench_model, protocol_in_words
 from relaxgrad.coverage.audit.many import FILE, read_audit
 from relaxgrad.coverage.harness.records import plain, versions, write_json
 
-from .judge import answer_of, findings_of, model_of
+from .answers import answer_of, findings_of, model_of
 from .schema import Report
 
 BENCH_FILE = "bench.json"

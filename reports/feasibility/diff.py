@@ -96,13 +96,13 @@ def _ops(old: Model, new: Model) -> Iterator[Change]:
 
 
 def _speed(old: Model, new: Model) -> Iterator[Change]:
-    """Ratios to the other contenders, which a faster or slower machine leaves as they are."""
+    """Ratios to the other candidates, which a faster or slower machine leaves as they are."""
     for other in (name for name in new.ratios if name in old.ratios):
         change = new.ratios[other] / old.ratios[other]
         if abs(change - 1) > NOISE:
             told = f"{old.ratios[other]:.2f} times {other}'s speed became {new.ratios[other]:.2f}"
             yield Change(new.name, told, change < 1)
-    own = [model.contenders.get(RELAXGRAD) for model in (old, new)]
+    own = [model.candidates.get(RELAXGRAD) for model in (old, new)]
     if all(c is not None for c in own) and own[0].status != own[1].status:  # type: ignore[union-attr]  # just asked
         told = f"the timed step: {own[0].status} became {own[1].status}: {own[1].reason}"  # type: ignore[union-attr]
         yield Change(new.name, told, own[1].status != "timed")  # type: ignore[union-attr]

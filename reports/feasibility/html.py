@@ -10,8 +10,8 @@ from relaxgrad.benchmarks.names import RELAXGRAD
 from relaxgrad.benchmarks.record import geometric_mean
 
 from ..source_lines import Near
+from .answers import first_ratio
 from .charts import KINDS, coverage, css_of, speeds, starts
-from .judge import first_ratio
 from .schema import Answer, Finding, Model, Report
 
 BLOCKERS = ("operators", "dynamic shapes", "in-place and optimizer state")
@@ -66,7 +66,7 @@ def html(report: Report) -> str:
         "day": lambda created: created.replace("T", " ")[:16],
         "near": Near(_sources(report.models)),
     }
-    names = list(dict.fromkeys(name for model in report.models for name in model.contenders))
+    names = list(dict.fromkeys(name for model in report.models for name in model.candidates))
     return environment.from_string(text["report.html.j2"]).render(
         report=report,
         css=text["report.css"],
@@ -75,7 +75,7 @@ def html(report: Report) -> str:
         blockers=BLOCKERS,
         many=MANY,
         levels={m.name: {f.blocker: f for f in m.findings} for m in report.models},
-        contenders=names,
+        candidates=names,
         others=[name for name in names if name != RELAXGRAD],
         colours=css_of(names),
         figures=_figures(report.models),
@@ -116,7 +116,7 @@ def _figures(models: Sequence[Model]) -> list[Figure]:
     fallbacks = sum(model.calls.get("fallback", 0) for model in models)
     found = [
         Figure(f"{len(trained)} of {len(models)}", "models train", f"{partly or 'none'} of them partly in PyTorch"),
-        Figure(f"{right:,} of {gradients:,}", "gradients right", "judged against float64"),
+        Figure(f"{right:,} of {gradients:,}", "gradients right", "validated against float64"),
         Figure(f"{fallbacks:,} of {calls:,}", "op calls fall back", "to PyTorch, for want of a lowering"),
     ]
     for name in dict.fromkeys(name for model in models for name in model.ratios):
@@ -127,8 +127,8 @@ def _figures(models: Sequence[Model]) -> list[Figure]:
     if mean := geometric_mean(firsts):
         what = "as soon as Inductor"
         found.append(Figure(f"{mean:.1f}×", what, f"through the first step, geometric mean of {_models(firsts)}"))
-    if graphs := sum(model.stock.graphs for model in models if model.stock):
-        own = sum(model.stock.right for model in models if model.stock)
+    if graphs := sum(model.upstream.graphs for model in models if model.upstream):
+        own = sum(model.upstream.right for model in models if model.upstream)
         found.append(Figure(f"{own:,} of {graphs:,}", "graphs right", "with TVM's own importer"))
     return found
 

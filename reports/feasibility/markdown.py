@@ -20,7 +20,7 @@ def markdown(report: Report) -> str:
         f"**{report.answer.said()}.** {report.sentence}",
         _models_table(report.models),
     ]
-    if any(model.contenders for model in report.models):
+    if any(model.candidates for model in report.models):
         parts += ["## Time", f"{report.protocol}.", _times_table(report.models)]
     parts.append("## The installation")
     parts.append(
@@ -46,7 +46,7 @@ def _models_table(models: Sequence[Model]) -> str:
             str(model.graphs),
             *(f"{model.calls.get(kind, 0):,}" for kind in KINDS),
             f"{model.gradients_right} of {model.gradients}",
-            f"{model.stock.right} of {model.stock.graphs}" if model.stock else "-",
+            f"{model.upstream.right} of {model.upstream.graphs}" if model.upstream else "-",
         ]
         for model in models
     ]
@@ -55,18 +55,18 @@ def _models_table(models: Sequence[Model]) -> str:
 
 
 def _times_table(models: Sequence[Model]) -> str:
-    names = list(dict.fromkeys(name for model in models for name in model.contenders))
+    names = list(dict.fromkeys(name for model in models for name in model.candidates))
     others = [name for name in names if name != RELAXGRAD]
     rows = []
     for model in models:
         row = [f"`{cell(model.name)}`"]
         for name in names:
-            contender = model.contenders.get(name)
-            row.append("-" if contender is None else _milliseconds(contender.step) or contender.status)
+            candidate = model.candidates.get(name)
+            row.append("-" if candidate is None else _milliseconds(candidate.step) or candidate.status)
         row += [f"{model.ratios[name]:.2f}" if name in model.ratios else "-" for name in others]
         for name in names:
-            contender = model.contenders.get(name)
-            row.append("-" if contender is None or contender.first is None else f"{contender.first:.1f}")
+            candidate = model.candidates.get(name)
+            row.append("-" if candidate is None or candidate.first is None else f"{candidate.first:.1f}")
         rows.append(row)
     ratios, starts = (f"{n} / relaxgrad" for n in others), (f"first step, {n} s" for n in names)
     columns = ("model", *(f"{n} ms" for n in names), *ratios, *starts)
@@ -88,11 +88,11 @@ def _section(model: Model) -> str:
             lines.append(f"  - and {len(finding.evidence) - PLACES} more places")
     if model.conditioning and model.answer not in (Answer.NO, Answer.UNDECIDED):
         lines.append(f"- **ill-conditioned**, and right at another seed: {prose('; '.join(model.conditioning))}")
-    for name, contender in model.contenders.items():
-        if contender.conditioning:
-            lines.append(f"- {name} was timed though its first step is not right: {prose(contender.conditioning)}")
-        if contender.reason:
-            lines.append(f"- {name} was not timed: {contender.status}: {prose(contender.reason)}")
+    for name, candidate in model.candidates.items():
+        if candidate.conditioning:
+            lines.append(f"- {name} was timed though its first step is not right: {prose(candidate.conditioning)}")
+        if candidate.reason:
+            lines.append(f"- {name} was not timed: {candidate.status}: {prose(candidate.reason)}")
     head, *rest = lines
     return f"{head}\n\n" + "\n".join([rest[0], "", *rest[1:]]).rstrip()
 

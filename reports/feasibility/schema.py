@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from relaxgrad.bridge.errors import UserError
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 class Answer(StrEnum):
@@ -66,15 +66,15 @@ class Op(_Strict):
         description="How it runs: TVM's kernel, a tuned kernel on purpose, ATen for want of a lowering, no kernel, not "
         "at all."
     )
-    trust: Literal["verified", "wrong", "untested"] = Field(
-        description="What the sweeps of operators say of the overload, judged against float64."
+    verification: Literal["verified", "wrong", "untested"] = Field(
+        description="What the sweeps of operators say of the overload, validated against float64."
     )
     calls: int = Field(description="Nodes of the model's graphs.")
     reasons: list[str] = Field([], description="Why it falls back.")
     sources: list[str] = Field([], description="Lines of the model that call it, as `file:line (code)`.")
 
 
-class Contender(_Strict):
+class Candidate(_Strict):
     """A backend's training step."""
 
     status: str = Field(
@@ -94,7 +94,7 @@ class Contender(_Strict):
     )
 
 
-class Stock(_Strict):
+class Upstream(_Strict):
     """TVM's own importer on the model's graphs."""
 
     graphs: int = Field(description="Graphs that it was given.")
@@ -124,17 +124,17 @@ class Model(_Strict):
     inputs: list[str] = Field([], description="Shapes of the inputs that were timed; empty where none were.")
     findings: list[Finding] = Field(description="The blockers of this model.")
     ops: list[Op] = Field(description="Every op, in each way that it runs.")
-    stock: Stock | None = Field(None, description="Absent where it was not asked for.")
-    contenders: dict[str, Contender] = Field({}, description="By name: `relaxgrad`, `inductor`, `eager`, ...")
+    upstream: Upstream | None = Field(None, description="Absent where it was not asked for.")
+    candidates: dict[str, Candidate] = Field({}, description="By name: `relaxgrad`, `inductor`, `eager`, ...")
     ratios: dict[str, float] = Field(
-        {}, description="Another contender's step over relaxgrad's, median of rounds: above 1 relaxgrad is faster."
+        {}, description="A baseline's step over relaxgrad's, median of rounds: above 1 relaxgrad is faster."
     )
 
 
 class Report(_Strict):
     """The whole of report.json."""
 
-    schema_: Literal[2] = Field(default=2, alias="schema", description="Version of this schema.")
+    schema_: Literal[3] = Field(default=3, alias="schema", description="Version of this schema.")
     created: str = Field(description="ISO 8601, UTC.")
     answer: Answer = Field(description="For all models together.")
     sentence: str = Field(description="The answer in words, with figures.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relaxgrad.benchmarks.record import ContenderRecord, ModelRecord, Start, Status, ratio_of, step_of
+from relaxgrad.benchmarks.record import CandidateRecord, ModelRecord, Start, Status, ratio_of, step_of
 
 
 def model(name: str = "a-model", eager: float = 2.0, spread: float = 0.02, malloc: str = "system") -> dict[str, Any]:
@@ -13,20 +13,20 @@ def model(name: str = "a-model", eager: float = 2.0, spread: float = 0.02, mallo
     `spread`: how far eager's rounds stray, relative.
     """
     record = ModelRecord(name, malloc, parameters=10, protocol="forward; 1 thread")
-    own = record.contenders["relaxgrad"] = ContenderRecord("relaxgrad", Status.TIMED)
+    own = record.candidates["relaxgrad"] = CandidateRecord("relaxgrad", Status.TIMED)
     own.cold, own.warm = Start(6.0, 4.0, 1.0, 10**8), Start(2.0, 2.0, 0.25, 10**7)
-    own.step = step_of([_turn(0.010)] * 8)
+    own.step = step_of([_round(0.010)] * 8)
     own.memory, own.graphs = 50_000_000, 1
-    other = record.contenders["eager"] = ContenderRecord("eager", Status.TIMED)
+    other = record.candidates["eager"] = CandidateRecord("eager", Status.TIMED)
     other.cold = Start(0.0, 0.1, None, 10**7)
-    other.step = step_of([_turn(0.010 * eager * (1 + spread * (i % 2 - 0.5))) for i in range(8)])
+    other.step = step_of([_round(0.010 * eager * (1 + spread * (i % 2 - 0.5))) for i in range(8)])
     other.memory = 40_000_000
-    record.contenders["inductor"] = ContenderRecord("inductor", Status.FAILED, "no C++ compiler")
+    record.candidates["inductor"] = CandidateRecord("inductor", Status.FAILED, "no C++ compiler")
     record.ratios = {"eager": ratio_of(other.step, own.step)}
     return record.to_json()
 
 
-def _turn(seconds: float) -> dict[str, Any]:
+def _round(seconds: float) -> dict[str, Any]:
     return {"seconds": [seconds, seconds], "cpu": 2 * seconds, "page_faults": 20}
 
 

@@ -57,7 +57,7 @@ def test_symbolic_kernels_that_cost_less_are_no_fall() -> None:
     def dynamic(cost: float) -> dict[str, Any]:
         found = model(eager=cost)
         found["ratios"] = {DYNAMIC: found["ratios"]["eager"]}
-        found["contenders"][DYNAMIC] = found["contenders"]["eager"]
+        found["candidates"][DYNAMIC] = found["candidates"]["eager"]
         return found
 
     (better,) = changes([dynamic(1.02)], [dynamic(1.2)])
@@ -79,27 +79,27 @@ def test_a_run_that_is_too_noisy_to_say_does_not_pass() -> None:
 
 def test_raw_times_do_not_matter() -> None:
     slower = model()
-    for contender in slower["contenders"].values():
-        if contender["step"]:
-            contender["step"]["median"] *= 3
+    for candidate in slower["candidates"].values():
+        if candidate["step"]:
+            candidate["step"]["median"] *= 3
     assert not any(change.fell for change in changes([slower], [model()]))
 
 
-def test_a_contender_that_is_not_timed_any_more_is_a_fall() -> None:
+def test_a_candidate_that_is_not_timed_any_more_is_a_fall() -> None:
     now = model()
     now["ratios"] = {}
-    now["contenders"]["relaxgrad"] |= {"status": "wrong", "reason": "gradients: w is off"}
+    now["candidates"]["relaxgrad"] |= {"status": "wrong", "reason": "gradients: w is off"}
     (change,) = changes([now], [model()])
     assert change.fell
     assert "not measured now: gradients: w is off" in str(change)
 
 
-def test_a_contender_that_takes_no_part_is_left_out_and_a_model_that_fails_is_not() -> None:
+def test_a_candidate_that_takes_no_part_is_left_out_and_a_model_that_fails_is_not() -> None:
     now = model()
     now["ratios"] = {}
-    del now["contenders"]["eager"]
+    del now["candidates"]["eager"]
     assert changes([now], [model()]) == []
-    failed = model() | {"ratios": {}, "contenders": {}, "reason": "no result within 9 s"}
+    failed = model() | {"ratios": {}, "candidates": {}, "reason": "no result within 9 s"}
     (change,) = changes([failed], [model()])
     assert change.fell
     assert change.reason == "no result within 9 s"

@@ -18,7 +18,7 @@ def test_the_second_process_compiles_no_probe_and_still_the_model(tmp_path: Path
 
     def compiled() -> dict[str, int]:
         record = bench_model("seed-example", settings, start_up=False, probes=shared)
-        found = record.contenders["inductor"]
+        found = record.candidates["inductor"]
         assert found.status == "timed", found.reason
         return {str(path): path.stat().st_mtime_ns for path in shared.rglob("*.so")}
 

@@ -1,4 +1,4 @@
-"""The order of a benchmark: right first, one at a time, in turns, and whatever goes wrong is a row."""
+"""The order of a benchmark: right first, one at a time, in interleaved rounds; whatever goes wrong is a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from relaxgrad.benchmarks.record import ModelRecord, Settings, Status
 from relaxgrad.benchmarks.run import Sessions, bench_model, protocol_in_words
 
-SESSIONS = Sessions("tests.benchmarks.standins:judge", "tests.benchmarks.standins:contender")
+SESSIONS = Sessions("tests.benchmarks.standins:reference", "tests.benchmarks.standins:candidate")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -26,14 +26,14 @@ def bench(*against: str, model: str = "a-model", start_up: bool = False, **setti
     return bench_model(model, chosen, 60.0, start_up=start_up, sessions=SESSIONS)
 
 
-def test_contenders_take_turns_one_at_a_time(log: Path) -> None:
+def test_candidates_run_one_at_a_time_in_rounds(log: Path) -> None:
     record = bench("eager", "slow")
     lines = log.read_text().splitlines()
-    turns = [line for line in lines if " turn " in line]
+    rounds = [line for line in lines if " round " in line]
     names = ("relaxgrad", "eager", "slow")
-    assert turns == [f"{name} turn {what}" for name in names for what in ("begins", "ends")] * 6
-    assert lines.index("slow first ends") < lines.index("relaxgrad turn begins")
-    steps = {name: found.step for name, found in record.contenders.items()}
+    assert rounds == [f"{name} round {what}" for name in names for what in ("begins", "ends")] * 6
+    assert lines.index("slow first ends") < lines.index("relaxgrad round begins")
+    steps = {name: found.step for name, found in record.candidates.items()}
     assert all(step is not None and len(step.rounds) == 4 for step in steps.values())
     assert record.parameters == 12
     assert record.ratios["eager"].median == pytest.approx(2.0)
@@ -43,43 +43,43 @@ def test_contenders_take_turns_one_at_a_time(log: Path) -> None:
     assert own.median == pytest.approx(0.010 * 1.045)  # rounds 3 to 6: the warm-up is left out
     assert own.steps == 2  # 0.05 s in steps of the slowest, 0.04 s
     assert own.page_faults == 7
-    assert record.contenders["eager"].memory == 5000
+    assert record.candidates["eager"].memory == 5000
 
 
 def test_what_is_wrong_or_fails_is_a_row_and_never_timed(log: Path) -> None:
     record = bench("wrong", "refuses", "aborts", "eager")
-    assert record.contenders["wrong"].status is Status.WRONG
-    assert record.contenders["wrong"].reason == "gradients: w: error too large"
-    assert record.contenders["wrong"].cold is not None
-    assert record.contenders["wrong"].step is None
-    assert record.contenders["refuses"].status is Status.FAILED
-    assert record.contenders["refuses"].reason == "RuntimeError: no kernel for this"
+    assert record.candidates["wrong"].status is Status.WRONG
+    assert record.candidates["wrong"].reason == "gradients: w: error too large"
+    assert record.candidates["wrong"].cold is not None
+    assert record.candidates["wrong"].step is None
+    assert record.candidates["refuses"].status is Status.FAILED
+    assert record.candidates["refuses"].reason == "RuntimeError: no kernel for this"
     lines = log.read_text().splitlines()
-    assert not [line for line in lines if line.startswith(("wrong turn", "refuses turn"))]
-    assert record.contenders["relaxgrad"].status is Status.TIMED
-    assert record.contenders["aborts"].status is Status.FAILED
-    assert "round 2: the worker process was killed by SIGABRT" in record.contenders["aborts"].reason
+    assert not [line for line in lines if line.startswith(("wrong round", "refuses round"))]
+    assert record.candidates["relaxgrad"].status is Status.TIMED
+    assert record.candidates["aborts"].status is Status.FAILED
+    assert "round 2: the worker process was killed by SIGABRT" in record.candidates["aborts"].reason
     assert list(record.ratios) == ["eager"]
 
 
 def test_what_eager_itself_moves_as_far_is_timed_and_says_so(log: Path) -> None:
-    found = bench("kink", "wrong").contenders
+    found = bench("kink", "wrong").candidates
     assert found["kink"].status is Status.TIMED
     assert found["kink"].step is not None
     assert found["kink"].conditioning == "what eager does beside kink"
-    assert found["kink"].judged["gradients"].failed
+    assert found["kink"].validation["gradients"].failed
     assert not found["wrong"].conditioning
 
 
-def test_inductor_is_judged_with_eagers_random_numbers_and_timed_with_its_own(log: Path) -> None:
+def test_inductor_is_validated_with_eagers_random_numbers_and_timed_with_its_own(log: Path) -> None:
     record = bench("inductor", start_up=True)
-    found = record.contenders["inductor"]
+    found = record.candidates["inductor"]
     assert found.status is Status.TIMED
     assert found.own_random
-    assert found.judged["gradients"].failed == []
+    assert found.validation["gradients"].failed == []
     assert (found.cold and found.cold.first, found.warm and found.warm.first) == (4.0, 0.5)
     assert found.warm_memory == 5000
-    own = record.contenders["relaxgrad"]
+    own = record.candidates["relaxgrad"]
     assert not own.own_random
     assert own.warm is not None
     caches = [
@@ -88,7 +88,7 @@ def test_inductor_is_judged_with_eagers_random_numbers_and_timed_with_its_own(lo
     assert caches == ["False", "True", "True"]  # off, filled, warm
 
 
-def test_tuned_malloc_reaches_every_contender(log: Path) -> None:
+def test_tuned_malloc_reaches_every_candidate(log: Path) -> None:
     bench("eager", malloc="tuned", dynamic=True, rounds=1, warm_up=1)
     told = [line for line in log.read_text().splitlines() if " malloc " in line]
     assert len(told) == 4
@@ -109,7 +109,7 @@ def test_an_interrupt_kills_every_worker(log: Path) -> None:
 
 def test_a_model_that_is_wrong_itself(log: Path) -> None:
     record = bench("eager", model="bad-model")
-    assert (record.reason, record.user_error, record.contenders) == ("the factory raised", True, {})
+    assert (record.reason, record.user_error, record.candidates) == ("the factory raised", True, {})
     assert not log.exists()
 
 

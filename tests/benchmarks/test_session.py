@@ -1,4 +1,4 @@
-"""Real workers on a tiny model: the judge finds what is planted, and what a contender tells is true."""
+"""Real workers on a tiny model: validation finds what is planted, and what a candidate tells is true."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from relaxgrad.benchmarks.contenders import Contender
+from relaxgrad.benchmarks.candidates import Candidate
 from relaxgrad.benchmarks.record import Settings, Status
 from relaxgrad.benchmarks.reference import _adamw
 from relaxgrad.benchmarks.run import bench_model
@@ -58,20 +58,20 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{tmp_path / 'bench_of_the_test.py'}:tiny"
 
 
-def test_every_contender_is_judged_on_the_same_step(tiny: str) -> None:
+def test_every_candidate_is_validated_on_the_same_step(tiny: str) -> None:
     names = [f"bench_of_the_test:{name}" for name in ("same", "off", "refuses")]
     settings = Settings((*names, "eager"), protocol="step", rounds=4, warm_up=1)
     record = bench_model(tiny, settings, 300.0, start_up=False, profile=True)
     assert record.reason == ""
-    same, off, refuses = (record.contenders[name] for name in names)
-    own, eager = record.contenders["relaxgrad"], record.contenders["eager"]
+    same, off, refuses = (record.candidates[name] for name in names)
+    own, eager = record.candidates["relaxgrad"], record.candidates["eager"]
     assert (same.status, off.status, refuses.status) == (Status.TIMED, Status.WRONG, Status.FAILED)
     assert "error too large" in off.reason
     assert off.step is None
     assert "no kernel for this" in refuses.reason
     for found in (own, same, eager):
         assert found.status is Status.TIMED, found.reason
-        counts = {what: judgement.compared for what, judgement in found.judged.items()}
+        counts = {what: validation.compared for what, validation in found.validation.items()}
         assert counts == {"loss": 1, "gradients": 6, "buffers": 3, "parameters": 6}  # the buffers of the batch norm
         assert found.step is not None
         assert len(found.step.rounds) == 4
@@ -111,44 +111,44 @@ def test_the_first_step_of_adamw_by_its_formula() -> None:
     assert torch.equal(exact["unused"], start.double())
 
 
-def test_a_contender_that_is_no_backend() -> None:
+def test_a_candidate_that_is_no_backend() -> None:
     with pytest.raises(UserError, match=r"torch\.compile has no such backend; known: aot_eager, "):
-        Contender("nothing").load()
+        Candidate("nothing").load()
 
 
 def test_a_model_that_draws_with_numpy_draws_the_same_for_all(tiny: str) -> None:
     settings = Settings(("eager",), protocol="fwd_bwd", rounds=1, warm_up=1)
     record = bench_model(tiny.replace(":tiny", ":draws"), settings, 300.0, start_up=False)
-    assert {name: (c.status, c.reason) for name, c in record.contenders.items()} == {
+    assert {name: (c.status, c.reason) for name, c in record.candidates.items()} == {
         "relaxgrad": (Status.TIMED, ""), "eager": (Status.TIMED, ""),
     }  # fmt: skip
-    worst = record.contenders["relaxgrad"].judged["gradients"].worst
+    worst = record.candidates["relaxgrad"].validation["gradients"].worst
     assert worst is not None
     assert worst["allowed"] < 1e-4, "a reference of other draws forgives everything"
 
 
 def test_relaxgrad_that_compiled_nothing_says_so() -> None:
-    contender = Contender("relaxgrad")
+    candidate = Candidate("relaxgrad")
     torch_api.dynamo_clear_counters()  # graph breaks of other tests would be the reason
-    with contender.recording():
-        assert contender.did_nothing() == "no graph was compiled and run by relaxgrad"
+    with candidate.recording():
+        assert candidate.did_nothing() == "no graph was compiled and run by relaxgrad"
         torch.compiler.reset()
         x = torch.ones(3, requires_grad=True)
         with torch.no_grad():
-            contender.compile(lambda x: x.cos().sum())(x)  # as an optimizer's step is
-        assert contender.did_nothing() != ""
-        contender.compile(lambda x: x.sin().sum())(x).backward()
-        assert contender.did_nothing() == ""
-        seconds = contender.backend_seconds()
+            candidate.compile(lambda x: x.cos().sum())(x)  # as an optimizer's step is
+        assert candidate.did_nothing() != ""
+        candidate.compile(lambda x: x.sin().sum())(x).backward()
+        assert candidate.did_nothing() == ""
+        seconds = candidate.backend_seconds()
         assert seconds is not None
         assert seconds > 0
-    assert Contender("eager").backend_seconds() is None
+    assert Candidate("eager").backend_seconds() is None
 
 
 @pytest.mark.slow
 def test_inductor_beside_relaxgrad_with_cold_and_warm_caches() -> None:
     record = bench_model("mlp", Settings(("inductor",), rounds=4, warm_up=1), 900.0)
-    own, inductor = record.contenders["relaxgrad"], record.contenders["inductor"]
+    own, inductor = record.candidates["relaxgrad"], record.candidates["inductor"]
     assert own.status is Status.TIMED, own.reason
     assert inductor.status is Status.TIMED, inductor.reason
     assert inductor.own_random  # dropout masks of its own

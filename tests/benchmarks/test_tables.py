@@ -41,14 +41,14 @@ def test_errors_stand_beside_the_times_in_units_of_eagers() -> None:
     """Right and less accurate than eager is timed, and says by how much; an asterisk: eager is no steadier."""
     found = model("a")
     gradients = {"compared": 2, "failed": [], "missing": [], "worst": None, "worst_ratio": 1.6}
-    found["contenders"]["relaxgrad"]["judged"] = {"loss": gradients | {"worst_ratio": 0.2}, "gradients": gradients}
+    found["candidates"]["relaxgrad"]["validation"] = {"loss": gradients | {"worst_ratio": 0.2}, "gradients": gradients}
     assert cells(steps_table([found]), "a")[4] == "6.4x"
-    found["contenders"]["relaxgrad"]["conditioning"] = "seed 0: 2 tensors off by up to 1.0e-02"
+    found["candidates"]["relaxgrad"]["conditioning"] = "seed 0: 2 tensors off by up to 1.0e-02"
     assert cells(steps_table([found]), "a")[4] == "6.4x*"
     assert "relaxgrad: ill-conditioned, and timed: seed 0: 2 tensors" in report([found])
 
 
-def test_the_multiple_is_the_judges() -> None:
+def test_the_multiple_is_that_of_validation() -> None:
     from relaxgrad.benchmarks.record import AS_EAGER_MULTIPLE
     from relaxgrad.coverage.harness.numbers import AS_EAGER
 
@@ -61,7 +61,7 @@ def test_what_symbolic_sizes_cost() -> None:
     def symbolic(name: str, cost: float, is_symbolic: bool) -> dict[str, Any]:
         found = model(name, eager=cost)
         found["ratios"] = {"relaxgrad-batch": found["ratios"]["eager"]}
-        found["contenders"]["relaxgrad-batch"] = found["contenders"]["eager"] | {"symbolic": is_symbolic}
+        found["candidates"]["relaxgrad-batch"] = found["candidates"]["eager"] | {"symbolic": is_symbolic}
         return found
 
     told = penalty([symbolic("a", 1.1, True), symbolic("b", 1.1, True), symbolic("c", 3.0, False)])
@@ -82,13 +82,13 @@ def test_a_report_says_what_was_not_timed_and_has_a_part_for_each_malloc() -> No
     assert "- a (malloc tuned), inductor: failed: no C++ compiler" in text
 
 
-def test_a_contender_that_waited_for_a_cpu_is_named() -> None:
+def test_a_candidate_that_waited_for_a_cpu_is_named() -> None:
     record = model("a")
     assert "Disturbed" not in report([record])
-    record["contenders"]["eager"]["step"]["cpu"] = 0.5
+    record["candidates"]["eager"]["step"]["cpu"] = 0.5
     text = report([record])
     assert (
-        "Disturbed: 1 of 2 contenders had to wait for a CPU (CPU time over wall time, lowest: a eager (50%))." in text
+        "Disturbed: 1 of 2 candidates had to wait for a CPU (CPU time over wall time, lowest: a eager (50%))." in text
     )
     assert "By CPU time, geometric means: eager / relaxgrad 2.000." in text
 
@@ -152,10 +152,10 @@ def test_a_kernel_takes_its_median_over_the_steps() -> None:
 
 
 def test_ratios_are_of_rounds_that_ran_together() -> None:
-    def turns(*seconds: float) -> list[dict[str, object]]:
+    def rounds(*seconds: float) -> list[dict[str, object]]:
         return [{"seconds": [s], "cpu": s / 2, "page_faults": 3} for s in seconds]
 
-    own, other = step_of(turns(1.0, 2.0, 4.0, 4.0)), step_of(turns(2.0, 4.0, 8.0, 10.0))
+    own, other = step_of(rounds(1.0, 2.0, 4.0, 4.0)), step_of(rounds(2.0, 4.0, 8.0, 10.0))
     ratio = ratio_of(other, own)
     assert ratio.median == 2.0  # the machine slowed down for both
     assert ratio.of_medians == 2.0
@@ -185,16 +185,16 @@ def test_what_cannot_be_plotted_is_one_line(tmp_path: Path, monkeypatch: pytest.
         check_plot(tmp_path / "run.svg")
 
 
-def test_contenders_by_name() -> None:
+def test_candidates_by_name() -> None:
     assert parse_against("inductor, eager,inductor") == ("inductor", "eager")
     assert parse_against("my_package.backends:fast") == ("my_package.backends:fast",)
     for text, message in {
-        "": "names no contender",
+        "": "names no baseline",
         "relaxgrad": "takes part in any case",
         "relaxgrad-dynamic": "use --dynamic",
         "relaxgrad-batch": "use --dynamic",
-        "no:such:thing": "not a contender",
-        "some/path.py": "not a contender",
+        "no:such:thing": "not a baseline",
+        "some/path.py": "not a baseline",
     }.items():
         with pytest.raises(UserError, match=re.escape(message)):
             parse_against(text)

@@ -69,7 +69,7 @@ def test_an_audit_of_the_same_model_trains_it(users: Path, tmp_path: Path, capsy
     assert set(record["findings"]) == {"operators", "dynamic shapes", "in-place and optimizer state"}
     numbers = record["findings"]["operators"]["numbers"]
     assert numbers["seconds_by_kind"]["fallback"] > 0
-    assert numbers["stock_importer"]["graphs"] == len(record["stock"])
+    assert numbers["upstream_importer"]["graphs"] == len(record["upstream"])
 
 
 def test_a_model_that_is_on_another_device_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,12 +106,14 @@ def test_many_models_get_a_line_each_and_a_total(
 ) -> None:
     bad = AuditRecord("gpt2", cause=Cause.CRASH, reason="the worker process was killed by SIGSEGV")
     asked = planted(monkeypatch, AuditRecord("mlp", Verdict.YES), bad)
-    assert main(["audit", "mlp", "gpt2", "--no-stock", "--memory-limit", "2", "--time-limit", "9", "--seed", "3"]) == 1
+    assert (
+        main(["audit", "mlp", "gpt2", "--no-upstream", "--memory-limit", "2", "--time-limit", "9", "--seed", "3"]) == 1
+    )
     out, err = capsys.readouterr()
     assert "gpt2: does not train, crash: the worker process was killed by SIGSEGV" in err
     assert "2 models: 1 trains, 1 does not train" in out
     options = asked[0][1]
-    assert (options.memory_limit, options.time_limit, options.stock, options.seed) == (2 << 30, 9.0, False, 3)
+    assert (options.memory_limit, options.time_limit, options.upstream, options.seed) == (2 << 30, 9.0, False, 3)
 
 
 def test_a_list_of_factories_is_a_list_of_models(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from relaxgrad.benchmarks import run
-from relaxgrad.benchmarks.record import ContenderRecord, ModelRecord, Settings, Status, ratio_of, step_of
+from relaxgrad.benchmarks.record import CandidateRecord, ModelRecord, Settings, Status, ratio_of, step_of
 from relaxgrad.cli.bench import estimate
 from relaxgrad.cli.main import main
 from relaxgrad.coverage.zoo import select
@@ -21,9 +21,9 @@ Seen = list[tuple[str, Settings, bool]]
 def measured(model: str, settings: Settings, eager: float = 2.0) -> ModelRecord:
     record = ModelRecord(model, settings.malloc, parameters=5, protocol="forward", seconds=60.0)
     for name, seconds in {"relaxgrad": 0.01, "eager": 0.01 * eager}.items():
-        record.contenders[name] = ContenderRecord(name, Status.TIMED)
-        record.contenders[name].step = step_of([{"seconds": [seconds], "cpu": seconds, "page_faults": 0}] * 4)
-    own, other = (record.contenders[name].step for name in ("relaxgrad", "eager"))
+        record.candidates[name] = CandidateRecord(name, Status.TIMED)
+        record.candidates[name].step = step_of([{"seconds": [seconds], "cpu": seconds, "page_faults": 0}] * 4)
+    own, other = (record.candidates[name].step for name in ("relaxgrad", "eager"))
     assert own is not None
     assert other is not None
     record.ratios = {"eager": ratio_of(other, own)}
@@ -68,7 +68,7 @@ def test_models_options_and_output(seen: Seen, tmp_path: Path, capsys: pytest.Ca
     settings = seen[0][1]
     assert (settings.against, settings.threads, settings.protocol, settings.rounds) == (("eager",), 2, "step", 15)
     stored = json.loads(path.read_text())
-    assert (stored["schema"], stored["command"], stored["settings"]["malloc"]) == (1, "bench", "both")
+    assert (stored["schema"], stored["command"], stored["settings"]["malloc"]) == (2, "bench", "both")
     assert [record["model"] for record in stored["models"]] == ["mlp", "mlp", "gpt2", "gpt2"]
     assert stored["machine"]["cores"] >= 1
     assert b"<svg" in drawing.read_bytes()
@@ -125,7 +125,7 @@ def test_an_interrupt_keeps_what_is_done(
 def test_exit_codes_of_what_falls_short(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def wrong(model: str, settings: Settings) -> ModelRecord:
         record = measured(model, settings)
-        record.contenders["relaxgrad"] = ContenderRecord("relaxgrad", Status.WRONG, "gradients: w is off")
+        record.candidates["relaxgrad"] = CandidateRecord("relaxgrad", Status.WRONG, "gradients: w is off")
         record.ratios = {}
         return record
 

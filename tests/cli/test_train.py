@@ -13,7 +13,7 @@ from relaxgrad.cli.main import main
 from relaxgrad.coverage.harness import process
 from relaxgrad.coverage.harness.process import Outcome, State
 from relaxgrad.coverage.harness.timing import Timing
-from relaxgrad.coverage.harness.train_record import Judgement, Status, TrainRecord
+from relaxgrad.coverage.harness.train_record import Status, TrainRecord, Validation
 
 FILE = """\
 import os
@@ -60,7 +60,7 @@ def trained(model: str, **fields: Any) -> dict[str, Any]:
     record.graph_details = [graph, graph | {"kind": "backward"}]
     record.calls = {"native": 6, "library": 2, "fallback": 0, "metadata": 4, "unsupported": 0}
     worst = {"name": "w", "verdict": "pass", "error": 1e-7, "eager_error": 1e-7, "allowed": 1e-6, "detail": ""}
-    record.gradients = Judgement(2, worst=worst, worst_ratio=0.1)
+    record.gradients = Validation(2, worst=worst, worst_ratio=0.1)
     record.losses_eager = record.losses_compiled = [2.0, 1.25]
     record.loss_difference = 1e-7
     record.time_eager = record.time_compiled = Timing(3.5, 0.0125, 0.001, 17)

@@ -13,7 +13,7 @@ from relaxgrad.bridge.capture import capture_pair
 from relaxgrad.cli.main import main
 from relaxgrad.coverage import onnx_path
 from relaxgrad.coverage.onnx_path import OnnxOutcome, draws_given, row, run_onnx, try_onnx
-from relaxgrad.coverage.stock import keep_run
+from relaxgrad.coverage.upstream_importer import keep_run
 from tests.expected_skips import need_package
 
 

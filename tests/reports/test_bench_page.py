@@ -60,13 +60,13 @@ def test_the_command_stores_a_run_with_the_kernels_that_are_shown(tmp_path: Path
 def test_a_run_of_one_grade_calls_nothing_wrong_that_is_right() -> None:
     main = run()
     record = main["models"][0]
-    own = next(iter(record["contenders"].values()))
+    own = next(iter(record["candidates"].values()))
 
     def told(ratio: float, **more: Any) -> str:
-        judged = {"loss": {"worst_ratio": None}, "gradients": {"worst_ratio": ratio}}
-        found = own | {"name": "other", "status": "wrong", "reason": "off", "judged": own["judged"] | judged}
+        others = {"loss": {"worst_ratio": None}, "gradients": {"worst_ratio": ratio}}
+        found = own | {"name": "other", "status": "wrong", "reason": "off", "validation": own["validation"] | others}
         old = {key: value for key, value in record.items() if key != "inputs"} | more
-        other = main | {"models": [old | {"contenders": record["contenders"] | {"other": found}}]}
+        other = main | {"models": [old | {"candidates": record["candidates"] | {"other": found}}]}
         return bench_page.page(main, {"old": other}).partition("## Other settings, old")[2]
 
     assert "other: not timed: 6.0x eager's error, right;" in told(1.5)

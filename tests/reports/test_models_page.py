@@ -26,7 +26,7 @@ def operators(level: Level = Level.CLEAR, **calls: int) -> dict[str, Any]:
 def records() -> list[dict[str, Any]]:
     first = AuditRecord("mlp", Verdict.YES, group="tiny", parameters=1200, train=TRAIN)
     first.findings = {"operators": operators(native=6, library=2)}
-    first.stock = [{"outcome": "right"}, {"outcome": "wrong"}]
+    first.upstream = [{"outcome": "right"}, {"outcome": "wrong"}]
     second = AuditRecord("qr", Verdict.WITH_FALLBACKS, group="text", train=TRAIN)
     second.findings = {"operators": operators(Level.WORKED_AROUND, native=1, fallback=1)}
     third = AuditRecord("gpt", cause=Cause.CRASH, reason="killed by SIGSEGV", group="text")
@@ -68,7 +68,7 @@ def test_what_is_right_only_by_the_wider_grade_or_at_another_seed_is_told() -> N
     text = page({"versions": versions, "models": rows([record.to_json()])})
     assert (
         "- `net` is ill-conditioned: seed 0: 2 tensors off by up to 4.0e-02; eager channels_last moves by 5.0e-02; "
-        "compiled in float64 it agrees to 1.0e-12; judged at seed 1, where it is right"
+        "compiled in float64 it agrees to 1.0e-12; validated at seed 1, where it is right"
     ) in text
     assert "- `net` is right, less accurate than eager in 1 gradient: w: less accurate" in text
     assert "exactly zero where eager gives none, to `norm.bias`" in text
@@ -94,7 +94,7 @@ def test_an_audit_of_training_alone_keeps_the_stored_blockers(tmp_path: Path) ->
 
     def run(options: AuditOptions, verdict: Verdict, **findings: dict[str, Any]) -> dict[str, Any]:
         record = AuditRecord("mlp", verdict, group="tiny", train=TRAIN)
-        record.findings, record.stock = findings, [{"outcome": "right"}] if options.blockers else None
+        record.findings, record.upstream = findings, [{"outcome": "right"}] if options.blockers else None
         path = tmp_path / f"{verdict.name}.jsonl"
         file = Records(path, head_of(options), False)
         file.add(record.to_json())
@@ -105,8 +105,8 @@ def test_an_audit_of_training_alone_keeps_the_stored_blockers(tmp_path: Path) ->
 
     shapes = Finding(Blocker.DYNAMIC_SHAPES, Level.BLOCKS, "no batch", {}, []).to_json()
     run(AuditOptions(), Verdict.NO, **{"dynamic shapes": shapes, "operators": operators(native=1)})
-    row = run(AuditOptions(blockers=False, stock=False), Verdict.YES, operators=operators(native=2))
+    row = run(AuditOptions(blockers=False, upstream=False), Verdict.YES, operators=operators(native=2))
     assert row["verdict"] == "trains"
     assert row["findings"]["dynamic shapes"]["headline"] == "no batch"
-    assert (row["calls"], row["stock"]) == ({"native": 2}, [1, 1])
+    assert (row["calls"], row["upstream"]) == ({"native": 2}, [1, 1])
     assert "with `--no-blockers`" in (tmp_path / "docs" / "models.md").read_text()

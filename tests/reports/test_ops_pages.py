@@ -72,9 +72,9 @@ def row(page: str, op: str) -> list[str]:
 
 def test_what_a_page_says(folder: Path) -> None:
     made = pages(collect(list(folder.glob("*.jsonl"))))
-    _, kind, trust, dtypes, symbolic, core, recorded, opinfo = row(made["sort.md"], "aten.sort.default")
+    _, kind, verification, dtypes, symbolic, core, recorded, opinfo = row(made["sort.md"], "aten.sort.default")
     assert kind == "native 80%, fallback 20%"
-    assert trust == "verified (out[1] untested)"
+    assert verification == "verified (out[1] untested)"
     assert dtypes == "bfloat16, float32, int64"
     assert (symbolic, core, recorded, opinfo) == ("1", "1 of 1", "1 of 1", "2 of 2")
     assert "- falls back: aten.sort.default: dtype not covered" in made["sort.md"]

@@ -50,8 +50,8 @@ class Inlined:
         return found
 
     @property
-    def ahead(self) -> set[str]:
-        """Names of the blocks that come before `after_numbers`."""
+    def scalar_blocks(self) -> set[str]:
+        """Names of the blocks of one number, which come before `after_numbers`."""
         return {b.node.name_hint for b in self.blocks} - {b.node.name_hint for b in self.after_numbers}
 
 

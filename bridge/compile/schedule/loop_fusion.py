@@ -11,19 +11,19 @@ from tvm import s_tir, tirx
 from .analysis import nests
 
 
-def fuse_loops(function: tirx.PrimFunc, depth: int, ahead: Collection[str] = ()) -> tirx.PrimFunc:
-    """One nest of `depth` loops around what the nests of all blocks have below as many loops; those of the blocks that
-    are called `ahead` come before it.
+def fuse_loops(function: tirx.PrimFunc, depth: int, scalar_blocks: Collection[str] = ()) -> tirx.PrimFunc:
+    """One nest of `depth` loops around what the nests of all blocks have below as many loops; those of `scalar_blocks`
+    (names) come before it.
 
     TVM's own moves (reverse_compute_at) compute which elements of a row a block would need, and lose its predicate.
     """
     root = function.body.block
     every = nests(function)
-    before = [nest for nest in every if _block_of(nest) in ahead]
+    before = [nest for nest in every if _block_of(nest) in scalar_blocks]
     around: list[Any] = []
     bodies: list[Any] = []
     for nest in every:
-        if _block_of(nest) in ahead:
+        if _block_of(nest) in scalar_blocks:
             continue
         own: list[Any] = []
         for _ in range(depth):

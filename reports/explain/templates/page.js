@@ -1,21 +1,21 @@
 "use strict";
 // What shares a key belongs together: a forward operation, what differentiates it, and what became of both.
-const tied = new Map();
-const keysOf = (part) => part.dataset.tie.split(" ");
-for (const part of document.querySelectorAll("[data-tie]")) {
+const byKey = new Map();
+const keysOf = (part) => part.dataset.keys.split(" ");
+for (const part of document.querySelectorAll("[data-keys]")) {
   for (const key of keysOf(part)) {
-    if (!tied.has(key)) tied.set(key, new Set());
-    tied.get(key).add(part);
+    if (!byKey.has(key)) byKey.set(key, new Set());
+    byKey.get(key).add(part);
   }
 }
-const together = (part) => new Set(keysOf(part).flatMap((key) => [...tied.get(key)]));
+const together = (part) => new Set(keysOf(part).flatMap((key) => [...byKey.get(key)]));
 let lit = new Set(), kept = new Set();
 const light = (parts) => {
   for (const part of lit) if (!kept.has(part)) part.classList.remove("lit");
   lit = parts;
   for (const part of lit) part.classList.add("lit");
 };
-const partOf = (target) => target instanceof Element && target.closest("[data-tie]");
+const partOf = (target) => target instanceof Element && target.closest("[data-keys]");
 document.addEventListener("mouseover", (event) => {
   const part = partOf(event.target);
   light(part ? together(part) : new Set());

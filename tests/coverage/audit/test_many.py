@@ -71,16 +71,16 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_each_end_of_a_process_is_a_row_of_its_own_kind(file: Path) -> None:
-    options = AuditOptions(steps=2, stock=False, dry=True, time_limit=90.0)
+    options = AuditOptions(steps=2, upstream=False, dry=True, time_limit=90.0)
     assert audit_model(f"{file}:trains", options).verdict is Verdict.DRY
     raised = audit_model(f"{file}:raises", options)
     assert (raised.cause, "a fault of the model" in raised.reason) == (Cause.MODEL, True)
     aborted = audit_model(f"{file}:aborts", options)
     assert (aborted.cause, "SIGABRT" in aborted.reason) == (Cause.CRASH, True)
     assert "models.py" in aborted.worker_output
-    short = AuditOptions(stock=False, dry=True, time_limit=12.0)
+    short = AuditOptions(upstream=False, dry=True, time_limit=12.0)
     assert audit_model(f"{file}:hangs", short).cause is Cause.TIMEOUT
-    small = AuditOptions(stock=False, dry=True, time_limit=90.0, memory_limit=1 << 30)
+    small = AuditOptions(upstream=False, dry=True, time_limit=90.0, memory_limit=1 << 30)
     eaten = audit_model(f"{file}:eats", small)
     assert (eaten.cause, eaten.reason) == (Cause.MEMORY, "the worker used more than 1.0 GiB of memory")
 
@@ -124,7 +124,7 @@ def test_a_killed_run_resumes_to_the_same_rows(tmp_path: Path, file: Path) -> No
         from pathlib import Path
         from relaxgrad.coverage.audit.many import audit_models
         from relaxgrad.coverage.audit.auditor import AuditOptions
-        audit_models({names!r}, AuditOptions(dry=True, stock=False, time_limit=1000.0), Path({str(path)!r}))
+        audit_models({names!r}, AuditOptions(dry=True, upstream=False, time_limit=1000.0), Path({str(path)!r}))
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], start_new_session=True)
     deadline = time.monotonic() + 120
@@ -136,7 +136,7 @@ def test_a_killed_run_resumes_to_the_same_rows(tmp_path: Path, file: Path) -> No
         half.write('{"model": "cut off')
     before = [r["model"] for r in many.read_audit(path)[1]]
     assert before == names[:2]
-    options = AuditOptions(dry=True, stock=False, time_limit=10.0)
+    options = AuditOptions(dry=True, upstream=False, time_limit=10.0)
     many.audit_models(names, options, path, resume=True)
     rows = many.read_audit(path)[1]
     assert [r["model"] for r in rows] == names
@@ -168,7 +168,7 @@ def test_audits_of_several_machines_merge_where_they_are_comparable(tmp_path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda head, record: head.update(audit_schema=2), "has an audit of schema 2; this relaxgrad reads schema 1"),
+        (lambda head, record: head.update(audit_schema=3), "has an audit of schema 3; this relaxgrad reads schema 2"),
         (lambda head, record: head.pop("audit_schema"), "has an audit of schema None"),
         (lambda head, record: head.pop("versions"), "its first line lacks versions"),
         (lambda head, record: record.pop("findings"), ":2 is no record of a model: it lacks findings"),

@@ -1,4 +1,4 @@
-"""Blocker 2: which sizes can be tried, that a step of another size is judged, and that graph breaks get their line."""
+"""Blocker 2: which sizes can be tried, that a step of another size is validated, that graph breaks get their line."""
 
 from __future__ import annotations
 

@@ -43,21 +43,21 @@ def test_only_code_is_counted_as_code() -> None:
     assert maintenance.code_lines(textwrap.dedent(source)) == 3
 
 
-def test_the_bridge_is_measured_and_upstream_faults_are_named(tmp_path: Path) -> None:
+def test_the_bridge_is_measured_and_known_bugs_are_named(tmp_path: Path) -> None:
     shown = {"name": "dropout", "title": "dropout is the identity", "outcome": "reproduced"}
     gone = {"name": "x", "title": "x", "outcome": "gone"}
     stored = tmp_path / "found.json"
-    stored.write_text(json.dumps({"faults": [shown, gone], "versions": {}}))
+    stored.write_text(json.dumps({"known_bugs": [shown, gone], "versions": {}}))
     finding = maintenance.measure(stored)
     assert finding.numbers["bridge"]["converters"] > 300
     assert finding.numbers["bridge"]["lines"] > 3000
-    assert finding.numbers["upstream_faults"] == {"tried": 2, "reproduced": 1}
+    assert finding.numbers["known_bugs"] == {"tried": 2, "reproduced": 1}
     assert [e.what for e in finding.evidence] == ["dropout is the identity"]
-    assert "upstream_faults" not in maintenance.measure(tmp_path / "none.json").numbers
+    assert "known_bugs" not in maintenance.measure(tmp_path / "none.json").numbers
 
 
 def test_the_stored_outcomes_are_those_of_the_scripts() -> None:
     found = json.loads(STORED.read_text())
-    assert [fault["name"] for fault in found["faults"]] == [script.stem for script in scripts()]
-    assert {fault["outcome"] for fault in found["faults"]} == {"reproduced"}
+    assert [bug["name"] for bug in found["known_bugs"]] == [script.stem for script in scripts()]
+    assert {bug["outcome"] for bug in found["known_bugs"]} == {"reproduced"}
     assert len(found["unnamed_overloads"]) > 20

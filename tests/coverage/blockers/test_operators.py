@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from relaxgrad.bridge.kinds import Kind, Reason, ReasonKind, SourceLine, Trust
+from relaxgrad.bridge.kinds import Kind, Reason, ReasonKind, SourceLine
 from relaxgrad.bridge.schemas import NodeRecord
 from relaxgrad.coverage.blockers.finding import Level
 from relaxgrad.coverage.blockers.operators import analyse, op_uses
+from relaxgrad.coverage.verification import Verification
 
 LINE = SourceLine("model.py", 7, "x.qr()")
 REASON = Reason(ReasonKind.NO_CONVERTER, "aten.qr", "qr")
@@ -17,20 +18,20 @@ NODES = [
     NodeRecord("n", "aten.view", Kind.METADATA, None),
     NodeRecord("n", "aten.qr", Kind.FALLBACK, LINE, REASON),
 ]
-TRUST = {"aten.add": Trust.VERIFIED, "aten.mm": Trust.VERIFIED}
+VERIFICATION = {"aten.add": Verification.VERIFIED, "aten.mm": Verification.VERIFIED}
 
 
 def test_what_falls_back_comes_first_with_reason_and_line() -> None:
-    uses = op_uses(NODES, TRUST)
+    uses = op_uses(NODES, VERIFICATION)
     assert [(u.op, u.calls) for u in uses] == [("aten.qr", 1), ("aten.mm", 1), ("aten.add", 3), ("aten.view", 1)]
     assert uses[0].reasons == ["no converter"]
     assert uses[0].sources == ["model.py:7 (x.qr())"]
     assert uses[2].sources == ["model.py:3"]
-    assert (uses[0].trust, uses[2].trust) == (Trust.UNTESTED, Trust.VERIFIED)
+    assert (uses[0].verification, uses[2].verification) == (Verification.UNTESTED, Verification.VERIFIED)
 
 
 def test_the_finding_counts_calls_and_time() -> None:
-    finding = analyse(op_uses(NODES, TRUST), {Kind.NATIVE: 0.001, Kind.FALLBACK: 0.003}, 0.01)
+    finding = analyse(op_uses(NODES, VERIFICATION), {Kind.NATIVE: 0.001, Kind.FALLBACK: 0.003}, 0.01)
     assert finding.level is Level.WORKED_AROUND
     assert finding.headline == "1 of 6 calls run in ATen for want of a lowering, 75% of the time in kernels"
     assert finding.numbers["calls_by_kind"] == {
@@ -41,9 +42,9 @@ def test_the_finding_counts_calls_and_time() -> None:
 
 
 def test_verdicts_go_from_clear_to_blocks() -> None:
-    clear = analyse(op_uses(NODES[:5], TRUST))
+    clear = analyse(op_uses(NODES[:5], VERIFICATION))
     assert (clear.level, clear.headline) == (Level.CLEAR, "all 5 calls of 3 ops are native, library or metadata")
-    assert analyse(op_uses(NODES[:5], TRUST | {"aten.mm": Trust.WRONG})).level is Level.BLOCKS
+    assert analyse(op_uses(NODES[:5], VERIFICATION | {"aten.mm": Verification.WRONG})).level is Level.BLOCKS
     refused = [*NODES, NodeRecord("n", "aten.sort", Kind.UNSUPPORTED, None)]
-    assert analyse(op_uses(refused, TRUST)).level is Level.BLOCKS
+    assert analyse(op_uses(refused, VERIFICATION)).level is Level.BLOCKS
     assert analyse([]).level is Level.BLOCKS

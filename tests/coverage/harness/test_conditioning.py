@@ -92,7 +92,7 @@ def train(model: str, compiler: StandIn) -> TrainRecord:
     return train_model(model, 3, 0, compiler)
 
 
-def test_a_kink_at_one_seed_is_judged_at_the_next(file: Path) -> None:
+def test_a_kink_at_one_seed_is_validated_at_the_next(file: Path) -> None:
     record = train(f"{file}:at_seed_0", Moved())
     assert (record.status, record.reason, record.seed) == (Status.TRAINED, "", 1)
     (asked,) = record.conditioning

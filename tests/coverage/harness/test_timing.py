@@ -1,24 +1,24 @@
-"""The timing primitive: turns, warm-up, medians."""
+"""The timing primitive: interleaved rounds, warm-up, medians."""
 
 from __future__ import annotations
 
 import pytest
 
-from relaxgrad.coverage.harness.timing import Contender, interleave, summarize
+from relaxgrad.coverage.harness.timing import Candidate, interleave, summarize
 
 
-def test_contenders_take_turns_with_their_preparations_untimed() -> None:
+def test_candidates_are_interleaved_with_their_preparations_untimed() -> None:
     calls: list[str] = []
 
-    def contender(name: str) -> Contender:
-        return Contender(
+    def candidate(name: str) -> Candidate:
+        return Candidate(
             lambda: calls.append(name) or name,  # type: ignore[func-returns-value]  # appends and returns the name
             lambda: calls.append(f"before {name}"),
             lambda result: calls.append(f"after {result}"),
         )
 
     rounds: list[int] = []
-    timings = interleave({"a": contender("a"), "b": contender("b")}, 2, 0, rounds.append)
+    timings = interleave({"a": candidate("a"), "b": candidate("b")}, 2, 0, rounds.append)
     one_round = ["before a", "a", "after a", "before b", "b", "after b"]
     assert calls == one_round * 2
     assert rounds == [0, 1]

@@ -1,4 +1,4 @@
-"""The judge of a single call: every planted fault is found, and nothing else is."""
+"""The validation of a single call: every planted fault is found, and nothing else is."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_fault_is_wrong(fault: dict[str, Fault], name: str, detail: str) -> No
     assert detail in checked.detail
 
 
-def test_float64_is_judged_more_finely_than_float32() -> None:
+def test_float64_is_validated_more_finely_than_float32() -> None:
     double = call(product, (5, 7), (7, 3), dtype=torch.float64)
     assert check_call(double, backend=faulty()).status is Status.PASS
     rounded = faulty(first(lambda t: t.float().double()))
@@ -116,7 +116,7 @@ def test_memory_left_unset_is_not_compared() -> None:
     assert check_call(unset, backend=faulty(first(lambda t: t.double()))).status is Status.WRONG
 
 
-def test_random_values_are_judged_at_equal_seed() -> None:
+def test_random_values_are_validated_at_equal_seed() -> None:
     noisy = call(lambda x: x + torch.rand_like(x), (40,))
     assert check_call(noisy, backend=faulty()).status is Status.PASS
     drawn_again = faulty(first(lambda t: torch.rand_like(t)))
@@ -161,7 +161,7 @@ def test_a_second_size_goes_through_the_same_graph() -> None:
     assert checked.detail.startswith("second size: out")
 
 
-def test_the_bridge_is_judged_with_kinds() -> None:
+def test_the_bridge_is_validated_with_kinds() -> None:
     checked = check_call(call(product, (5, 7), (7, 3)))
     assert checked.status is Status.PASS
     assert checked.calls["library"] == 3

@@ -72,13 +72,13 @@ def test_entries_that_pass_only_in_aten_count_apart() -> None:
     assert summary["seconds"] == {"total": 3.0, "median": 0.5}
 
 
-def test_the_stock_importer_stands_beside_what_it_was_measured_in() -> None:
+def test_the_upstream_importer_stands_beside_what_it_was_measured_in() -> None:
     for other in ({"dtype": "float16"}, {"dynamic": True}):
-        assert "stock_importer" not in summarise(HEAD | {"settings": HEAD["settings"] | other}, RECORDS)
-    stock = summarise(HEAD, RECORDS)["stock_importer"]
-    assert stock["verdicts"] == {"right": 1, "fails": 1}
-    assert stock["beside"] == {"right, here passed": 1, "fails, here passed": 1}
-    assert stock["passes"] == "forward only"
+        assert "upstream_importer" not in summarise(HEAD | {"settings": HEAD["settings"] | other}, RECORDS)
+    upstream = summarise(HEAD, RECORDS)["upstream_importer"]
+    assert upstream["verdicts"] == {"right": 1, "fails": 1}
+    assert upstream["beside"] == {"right, here passed": 1, "fails, here passed": 1}
+    assert upstream["passes"] == "forward only"
 
 
 def test_recorded_calls_are_weighted() -> None:

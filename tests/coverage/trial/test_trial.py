@@ -1,4 +1,4 @@
-"""The judge on trial: planted faults are found in a small model, what changes nothing is none, a compiler is right."""
+"""The planted-fault study: faults are found in a small model, what changes nothing is none, a compiler is right."""
 
 from __future__ import annotations
 

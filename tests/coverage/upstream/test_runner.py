@@ -1,4 +1,4 @@
-"""The runner of the scripts that show TVM's faults: what a run shows, and that the real ones still show theirs."""
+"""The runner of the scripts that show TVM's bugs: what a run shows, and that the real ones still show theirs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def stand_in(folder: Path, code: str) -> Path:
     return script
 
 
-def test_another_value_than_expected_is_the_fault(tmp_path: Path) -> None:
-    fault = run(stand_in(tmp_path, "print('noise')\nprint('expected: 1')\nprint('seen: 2')"))
-    assert (fault.outcome, fault.expected, fault.seen) == (Found.REPRODUCED, "1", "2")
-    assert (fault.name, fault.title, fault.text) == ("stand_in", "A title", "What is wrong.")
-    assert fault.script.startswith("print('noise')")
-    assert fault.versions["apache-tvm"]
-    assert fault.seconds > 0
+def test_another_value_than_expected_is_the_bug(tmp_path: Path) -> None:
+    bug = run(stand_in(tmp_path, "print('noise')\nprint('expected: 1')\nprint('seen: 2')"))
+    assert (bug.outcome, bug.expected, bug.seen) == (Found.REPRODUCED, "1", "2")
+    assert (bug.name, bug.title, bug.text) == ("stand_in", "A title", "What is wrong.")
+    assert bug.script.startswith("print('noise')")
+    assert bug.versions["apache-tvm"]
+    assert bug.seconds > 0
 
 
-def test_the_expected_value_means_that_the_fault_is_gone(tmp_path: Path) -> None:
+def test_the_expected_value_means_that_the_bug_is_gone(tmp_path: Path) -> None:
     assert run(stand_in(tmp_path, "print('expected: 1')\nprint('seen: 1')")).outcome is Found.GONE
 
 
-def test_a_crash_after_the_expected_value_is_the_fault(tmp_path: Path) -> None:
-    fault = run(stand_in(tmp_path, "import os\nprint('expected: 1', flush=True)\nos.abort()"))
-    assert fault.outcome is Found.REPRODUCED
-    assert fault.seen == "the process was killed by SIGABRT"
+def test_a_crash_after_the_expected_value_is_the_bug(tmp_path: Path) -> None:
+    bug = run(stand_in(tmp_path, "import os\nprint('expected: 1', flush=True)\nos.abort()"))
+    assert bug.outcome is Found.REPRODUCED
+    assert bug.seen == "the process was killed by SIGABRT"
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_a_crash_after_the_expected_value_is_the_fault(tmp_path: Path) -> None:
     ],
 )
 def test_a_script_that_fails_itself_shows_nothing(tmp_path: Path, code: str, message: str) -> None:
-    fault = run(stand_in(tmp_path, code))
-    assert fault.outcome is Found.FAILED
-    assert message in fault.seen
+    bug = run(stand_in(tmp_path, code))
+    assert bug.outcome is Found.FAILED
+    assert message in bug.seen
 
 
 def test_a_script_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_a_script_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
         "import pathlib, subprocess\nprint('expected: 1', flush=True)\nchild = subprocess.Popen(['sleep', '1000'])\n"
         f"pathlib.Path({str(pid_file)!r}).write_text(str(child.pid))\nchild.wait()"
     )
-    fault = run(stand_in(tmp_path, code), timeout=3)
-    assert (fault.outcome, fault.seen) == (Found.FAILED, "no end within 3 s")
-    assert fault.seconds < 60
+    bug = run(stand_in(tmp_path, code), timeout=3)
+    assert (bug.outcome, bug.seen) == (Found.FAILED, "no end within 3 s")
+    assert bug.seconds < 60
     status = Path("/proc") / pid_file.read_text() / "stat"
     for _ in range(100):  # until init has reaped it
         if not status.exists() or status.read_text().split()[2] == "Z":
@@ -91,14 +91,14 @@ def test_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         run_all(folder=tmp_path / "empty")
 
 
-def test_there_are_enough_faults_each_with_a_title_of_its_own() -> None:
+def test_there_are_enough_bugs_each_with_a_title_of_its_own() -> None:
     titles = [describe(script)[0] for script in scripts()]
     assert len(titles) >= 20
     assert len(set(titles)) == len(titles)
 
 
 @pytest.mark.parametrize("script", scripts(), ids=lambda script: script.stem)
-def test_a_script_shows_its_fault_on_tvm_alone(script: Path) -> None:
+def test_a_script_shows_its_bug_on_tvm_alone(script: Path) -> None:
     tree = ast.parse(script.read_text(encoding="utf-8"))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -114,16 +114,16 @@ def test_a_script_shows_its_fault_on_tvm_alone(script: Path) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_quick_fault_is_still_there(name: str) -> None:
-    (fault,) = run_all([name])
-    assert fault.outcome is Found.REPRODUCED, fault.seen
+def test_a_quick_bug_is_still_there(name: str) -> None:
+    (bug,) = run_all([name])
+    assert bug.outcome is Found.REPRODUCED, bug.seen
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [script.stem for script in scripts() if script.stem not in QUICK])
-def test_every_fault_is_still_there(name: str) -> None:
-    (fault,) = run_all([name])
-    assert fault.outcome is Found.REPRODUCED, f"expected {fault.expected}, seen {fault.seen}"
+def test_every_bug_is_still_there(name: str) -> None:
+    (bug,) = run_all([name])
+    assert bug.outcome is Found.REPRODUCED, f"expected {bug.expected}, seen {bug.seen}"
 
 
 def test_overloads_without_a_converter() -> None:

@@ -77,7 +77,7 @@ def report_html(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("report")
     bench = [timed("mlp", 1.2), timed("transformer-encoder", 3.0), timed("qr", 0.8)]
-    bench[1]["contenders"]["inductor"] |= {"status": "wrong", "reason": "loss: error too large", "step": None}
+    bench[1]["candidates"]["inductor"] |= {"status": "wrong", "reason": "loss: error too large", "step": None}
     del bench[1]["ratios"]["inductor"]
     found = report(folder, [trains(), trains("transformer-encoder"), falls_back(), crashes()], bench)
     found.models[1].parameters = 84_992

@@ -1,4 +1,4 @@
-"""`relaxgrad explain`: every stage is there, tied to the one before, on one page that needs no network."""
+"""`relaxgrad explain`: every stage is there, linked to the one before, on one page that needs no network."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from relaxgrad.cli.main import main
 from relaxgrad.coverage.harness.models import load_problem
 from relaxgrad.coverage.harness.problem import Problem
 from relaxgrad.reports.explain.blocks import Listing, Stage, Table, calls_in, count
+from relaxgrad.reports.explain.correspondence import Keys, calls_of, correspondence, forward_nodes
 from relaxgrad.reports.explain.page import page, plain
 from relaxgrad.reports.explain.stages import NAMES, stages
-from relaxgrad.reports.explain.ties import Keys, calls_of, forward_nodes, ties
 from tests.reports.html_page import needs_nothing_from_elsewhere, page_of
 
 
@@ -38,18 +38,18 @@ def listing(stage: Stage, start: str) -> Listing:
     return next(block for block in stage.blocks if isinstance(block, Listing) and block.title.startswith(start))
 
 
-def test_every_backward_node_is_tied_to_the_forward_node_that_it_differentiates(found: dict[str, Stage]) -> None:
-    tied = {row.cells[0].text: row.cells[-1].text for row in table(found["joint"], "Backward").rows}
-    assert tied == {
+def test_every_backward_node_corresponds_to_the_forward_node_that_it_differentiates(found: dict[str, Stage]) -> None:
+    matched = {row.cells[0].text: row.cells[-1].text for row in table(found["joint"], "Backward").rows}
+    assert matched == {
         "detach": "relu", "detach_1": "relu", "threshold_backward": "relu", "sum_1": "add", "view": "add", "t": "mm",
         "mm_1": "mm",
     }  # fmt: skip
     forward = [row.cells[0].text for row in table(found["joint"], "Forward").rows]
     assert forward == ["mm", "add", "relu"]
-    assert found["joint"].numbers == "3 calls forward, 7 backward, 7 of them tied"
+    assert found["joint"].numbers == "3 calls forward, 7 backward, 7 of them matched"
 
 
-def test_gradients_that_are_added_up_are_tied_too() -> None:
+def test_gradients_that_are_added_up_correspond_too() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -61,10 +61,10 @@ def test_gradients_that_are_added_up_are_tied_too() -> None:
     from relaxgrad.bridge.capture import capture_joint
 
     graph = capture_joint(Twice(), (torch.randn(2, 3),), decompose="none")
-    forward, tied = forward_nodes(graph), ties(graph)
+    forward, matched = forward_nodes(graph), correspondence(graph)
     backward = [n for n in graph.module.graph.nodes if n.op == "call_function" and n not in forward]
     assert any("add" in str(n.target) for n in backward)
-    assert set(backward) == set(tied)
+    assert set(backward) == set(matched)
 
 
 @pytest.mark.parametrize("model", ["cnn-bn", "gpt2"])
@@ -75,7 +75,11 @@ def test_what_autograd_leaves_out_is_not_what_a_backward_node_differentiates(mod
     problem = load_problem(model)
     loss = problem.loss if problem.compile_loss else None
     graph = capture_joint(problem.module, problem.args, problem.kwargs, loss=loss, decompose="none")
-    found = {(str(node.target), str(of.target)) for node, of in ties(graph).items() if "backward" in str(node.target)}
+    found = {
+        (str(node.target), str(of.target))
+        for node, of in correspondence(graph).items()
+        if "backward" in str(node.target)
+    }
     expected = {
         "cnn-bn": ("aten.convolution_backward.default", "aten.convolution.default"),
         "gpt2": ("aten.embedding_dense_backward.default", "aten.embedding.default"),
@@ -145,7 +149,7 @@ def test_the_page(found: dict[str, Stage]) -> None:
     assert "#joint-relu" in parsed.links
     assert "#kernel-forward-fused_add_relu_alias_alias_le" in parsed.links
     assert hostile not in text
-    assert text.count('data-tie="t-relu"') >= 4
+    assert text.count('data-keys="t-relu"') >= 4
     assert parsed.links.count(f"#line-{line}") > 10
     for expected in ("#forward-relu", "#backward-where", "#kernel-backward-fused_scalar_tensor_where"):
         assert expected in parsed.links

@@ -25,7 +25,7 @@ TRAIN = {
 def op(
     name: str, kind: str, calls: int, sources: tuple[str, ...] = (), reasons: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    found = {"op": name, "kind": kind, "trust": "verified", "calls": calls}
+    found = {"op": name, "kind": kind, "verification": "verified", "calls": calls}
     return found | {"reasons": list(reasons), "sources": list(sources)}
 
 
@@ -37,7 +37,7 @@ def trains(name: str = "mlp") -> AuditRecord:
     record = AuditRecord(name, Verdict.YES, group="tiny", parameters=1200, train=TRAIN)
     record.findings = {"operators": operators(Level.CLEAR, "all 8 calls are native", {"native": 6, "library": 2})}
     record.ops = [op("aten.mm.default", "library", 2), op("aten.add.Tensor", "native", 6)]
-    record.stock = [{"outcome": "right"}, {"outcome": "wrong"}]
+    record.upstream = [{"outcome": "right"}, {"outcome": "wrong"}]
     return record
 
 
@@ -57,19 +57,20 @@ def crashes(name: str = "gpt") -> AuditRecord:
 def timed(name: str, ratio: float) -> dict[str, Any]:
     """A benchmark's record: eager's step takes `ratio` times as long."""
 
-    def contender(step: float, first: float) -> dict[str, Any]:
+    def candidate(step: float, first: float) -> dict[str, Any]:
         return {
             "status": "timed", "reason": "", "step": {"median": step, "spread": step / 50},
-            "cold": {"first": first, "backend": first / 3}, "memory": 10**7, "judged": {"loss": {"worst_ratio": 0.25}},
+            "cold": {"first": first, "backend": first / 3}, "memory": 10**7,
+            "validation": {"loss": {"worst_ratio": 0.25}},
         }  # fmt: skip
 
     return {
         "model": name,
         "inputs": ["x 4x3"],
-        "contenders": {
-            "relaxgrad": contender(0.01, 2.0),
-            "inductor": contender(0.011, 8.0),
-            "eager": contender(0.01 * ratio, 0.1),
+        "candidates": {
+            "relaxgrad": candidate(0.01, 2.0),
+            "inductor": candidate(0.011, 8.0),
+            "eager": candidate(0.01 * ratio, 0.1),
         },
         "ratios": {"inductor": {"median": 1.1}, "eager": {"median": ratio}},
     }

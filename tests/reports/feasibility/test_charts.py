@@ -49,16 +49,16 @@ def test_twice_as_fast_reaches_half_as_far_as_four_times(found: Report) -> None:
 def test_what_was_not_timed_is_told_in_place_of_a_bar(found: Report) -> None:
     mlp, qr, _ = found.models
     del mlp.ratios["inductor"]
-    mlp.contenders["inductor"].status, mlp.contenders["inductor"].step = "wrong", None
+    mlp.candidates["inductor"].status, mlp.candidates["inductor"].step = "wrong", None
     qr.ratios = {}
-    qr.contenders["relaxgrad"].status, qr.contenders["relaxgrad"].step = "crash", None
+    qr.candidates["relaxgrad"].status, qr.candidates["relaxgrad"].step = "crash", None
     chart = speeds(found.models, NAMES)
     assert [label for _, label, _, _ in bars(chart, "mlp")] == ["inductor: wrong", "4.00×"]
     assert [label for _, label, _, _ in bars(chart, "qr")] == ["relaxgrad: crash"]
 
 
 def test_first_steps_start_at_nothing_and_have_units(found: Report) -> None:
-    found.models[0].contenders["eager"].first = 0.004
+    found.models[0].candidates["eager"].first = 0.004
     chart = starts(found.models, NAMES)
     assert bars(chart, "mlp") == [
         ("own", "2.0 s", 0, 21.5), ("other-0", "8.0 s", 0, 86), ("eager", "4 ms", 0, 0.3),
@@ -111,4 +111,4 @@ def test_paths_are_shortened_to_what_tells_them_apart(found: Report) -> None:
     assert "/home" not in page.text
     assert "site-packages" not in page.text
     assert in_file("/home/me/zoo/text.py:7 (x + /y)") == "text.py:7 (x + /y)"
-    assert in_file("coverage/upstream/faults/a.py") == "coverage/upstream/faults/a.py"
+    assert in_file("coverage/upstream/known_bugs/a.py") == "coverage/upstream/known_bugs/a.py"

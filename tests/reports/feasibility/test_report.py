@@ -62,17 +62,17 @@ def test_all_or_none(tmp_path: Path) -> None:
 
 def test_a_benchmark_that_finds_wrong_numbers_is_a_no(tmp_path: Path) -> None:
     bench = timed("mlp", 1.2)
-    bench["contenders"]["relaxgrad"] |= {"status": "wrong", "reason": "gradient of w is off", "step": None}
+    bench["candidates"]["relaxgrad"] |= {"status": "wrong", "reason": "gradient of w is off", "step": None}
     bench["ratios"] = {}
     found = report(tmp_path, [trains()], [bench])
     assert found.answer is Answer.NO
     assert found.models[0].reason == "wrong numbers in the benchmark: gradient of w is off"
-    assert found.models[0].contenders["relaxgrad"].first is None
+    assert found.models[0].candidates["relaxgrad"].first is None
     assert found.sentence == "0 of 1 models train on TVM with right gradients."
 
 
 def test_a_benchmark_that_could_not_start_says_why(tmp_path: Path) -> None:
-    bench = {"model": "mlp", "reason": "the reference took too long", "contenders": {}, "ratios": {}}
+    bench = {"model": "mlp", "reason": "the reference took too long", "candidates": {}, "ratios": {}}
     found = report(tmp_path, [trains()], [bench])
     assert found.answer is Answer.YES
     assert "the reference took too long" in markdown(found)
@@ -88,7 +88,7 @@ def test_only_the_models_that_were_asked_for(found: Report, tmp_path: Path) -> N
 def test_what_is_written_is_read_again(found: Report, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(found.text())
     assert read(tmp_path) == found
-    assert json.loads(found.text())["schema"] == 2
+    assert json.loads(found.text())["schema"] == 3
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_what_is_written_is_read_again(found: Report, tmp_path: Path) -> None:
     [
         ("{", "is no JSON"),
         ("[" * 100_000, "is no JSON"),
-        ("[1]", "is no report: it has no schema; this relaxgrad reads schema 2"),
-        ('{"sweep": "models"}', "is no report: it has no schema; this relaxgrad reads schema 2"),
-        ('{"schema": 2}', "is no report of schema 2: created: Field required"),
-        ('{"schema": 3, "new": []}', "is of schema 3; this relaxgrad reads schema 2, which `relaxgrad report"),
+        ("[1]", "is no report: it has no schema; this relaxgrad reads schema 3"),
+        ('{"sweep": "models"}', "is no report: it has no schema; this relaxgrad reads schema 3"),
+        ('{"schema": 3}', "is no report of schema 3: created: Field required"),
+        ('{"schema": 4, "new": []}', "is of schema 4; this relaxgrad reads schema 3, which `relaxgrad report"),
     ],
     ids=["cut", "deep", "list", "other", "empty", "newer"],
 )
@@ -206,6 +206,6 @@ def test_the_command_makes_all_three_files(tmp_path: Path, capsys: pytest.Captur
         "audit.jsonl", "bench.json", "report.html", "report.json", "report.md",
     ]  # fmt: skip
     found = read(out)
-    assert found.models[0].contenders["relaxgrad"].status == "timed"
+    assert found.models[0].candidates["relaxgrad"].status == "timed"
     assert found.answer is Answer.YES
     assert "seed-example: yes" in capsys.readouterr().out

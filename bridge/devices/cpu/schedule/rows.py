@@ -30,7 +30,7 @@ class Rows:
         sch = kernel.schedule()
         give_loops(sch, kernel.blocks)
         depth = _each_along_rows(sch, blocks, rows)
-        return fuse_loops(sch.function, depth, kernel.ahead)
+        return fuse_loops(sch.function, depth, kernel.scalar_blocks)
 
 
 def _row_loops(blocks: Sequence[Block]) -> int:

@@ -34,4 +34,4 @@ class SameElements:
             if around and is_large(block):
                 parallelize(sch, around, is_row)
                 depth = depth if is_row else 1
-        return fuse_loops(sch.function, depth, kernel.ahead) if depth else None
+        return fuse_loops(sch.function, depth, kernel.scalar_blocks) if depth else None

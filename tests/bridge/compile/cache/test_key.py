@@ -220,7 +220,7 @@ SYMBOLIC: dict[str, tuple[Callable[[], CapturedGraph], Callable[[], CapturedGrap
     "number in a sum": (lambda: captured(*_sizes(lambda a, b: a + 1)), lambda: captured(*_sizes(lambda a, b: a + 2))),
     "product": (lambda: captured(*_sizes(lambda a, b: a + b)), lambda: captured(*_sizes(lambda a, b: a * b))),
     "division": (lambda: captured(*_sizes(lambda a, b: a // b)), lambda: captured(*_sizes(lambda a, b: b // a))),
-    "rest": (lambda: captured(*_sizes(lambda a, b: a // 2)), lambda: captured(*_sizes(lambda a, b: a % 2))),
+    "remainder": (lambda: captured(*_sizes(lambda a, b: a // 2)), lambda: captured(*_sizes(lambda a, b: a % 2))),
     "symbolic float": (lambda: captured(*_sizes(lambda a, b: a)), lambda: captured(*_sizes(lambda a, b: a * 1.0))),
     "known bounds": (lambda: captured(symbolic(5)), lambda: captured(symbolic(5, guards=_below_nine))),
     "argument": (lambda: _sized_argument(0), lambda: _sized_argument(1)),

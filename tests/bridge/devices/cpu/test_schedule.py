@@ -229,7 +229,7 @@ ROWS: list[tuple[Callable[[te.Tensor], te.Tensor], Callable[[torch.Tensor], torc
 @pytest.mark.parametrize("dims", [("n", "m"), ("n", 48), (3, "m")], ids=str)
 @pytest.mark.parametrize(("ours", "theirs"), ROWS, ids=["softmax", "sum", "amax", "exp"])
 def test_symbolic_sizes_have_lanes(ours: Any, theirs: Any, dims: tuple[str | int, str | int]) -> None:
-    """Rows of every length: shorter than the lanes, a multiple of them, and with a rest."""
+    """Rows of every length: shorter than the lanes, a multiple of them, and with a remainder."""
     sizes = {tuple(d if isinstance(d, int) else n for d, n in zip(dims, size, strict=True)) for size in SIZES}
     inputs = [torch.randn(size) for size in sorted(sizes)]
     results, kernel = build_symbolic(ours, dims, inputs)

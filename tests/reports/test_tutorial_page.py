@@ -1,4 +1,4 @@
-"""docs/walk.md: every listing in it is what a run prints."""
+"""docs/tutorial.md: every listing in it is what a run prints."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from relaxgrad.reports import walk_page
+from relaxgrad.reports import tutorial_page
 from tests.expected_skips import Lacking, skip
 
-PAGE = Path(__file__).parents[2] / "docs" / "walk.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 
 
 def stored_backends(text: str) -> str:
@@ -26,7 +26,7 @@ def need_torch_of_the_page() -> None:
 def test_the_page_is_what_its_listings_print() -> None:
     need_torch_of_the_page()
     text = PAGE.read_text(encoding="utf-8")
-    assert walk_page.page(stored_backends(text)) == text
+    assert tutorial_page.page(stored_backends(text)) == text
     assert "loss 7.0" in text
     assert "gradients 3.0 2.0 1.0" in text
 
@@ -34,7 +34,7 @@ def test_the_page_is_what_its_listings_print() -> None:
 @pytest.mark.slow
 def test_the_backends_are_what_this_torch_has() -> None:
     need_torch_of_the_page()
-    table = walk_page.backends_table()
+    table = tutorial_page.backends_table()
     assert table == stored_backends(PAGE.read_text(encoding="utf-8"))
     (own,) = [line for line in table.splitlines() if "`relaxgrad`" in line]
     assert [cell.strip() for cell in own.strip("|").split("|")][1:] == ["yes", "none", "yes"]

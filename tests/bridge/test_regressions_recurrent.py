@@ -11,7 +11,7 @@ from torch import nn
 
 from relaxgrad.bridge import backend as bridge
 from relaxgrad.bridge.kinds import Kind
-from tests.bridge.faults import Compile, agree, grads
+from tests.bridge.regressions import Compile, agree, grads
 
 LAYERS: dict[str, Any] = {
     "lstm": lambda: nn.LSTM(4, 5),

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
-from tests.bridge.faults import Compile, Programs, Tolerance, agree, grads, seen
+from tests.bridge.regressions import Compile, Programs, Tolerance, agree, grads, seen
 
 program = Programs(Tolerance(1e-4, 1e-5))
 test_as_eager = program.test()

@@ -14,7 +14,7 @@ from torch._higher_order_ops.scan import scan
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.kinds import ReasonKind
-from tests.bridge.faults import Compile, agree
+from tests.bridge.regressions import Compile, agree
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -1,6 +1,6 @@
 """Which nodes belong together: a forward operation, what differentiates it, and what became of both.
 
-Note [Ties]
+Note [Correspondence]
 Autograd numbers the operations of the forward pass that it will differentiate, and AOTAutograd's graphs keep the number
 on what an operation became and on what differentiates it. So a backward node belongs to the forward node of its number.
 What autograd does not differentiate (masks, index computations) has the number of the operation before it: the first
@@ -67,7 +67,7 @@ def by_number(nodes: Iterable[torch.fx.Node]) -> dict[int, torch.fx.Node]:
     return found
 
 
-def ties(graph: CapturedGraph) -> dict[torch.fx.Node, torch.fx.Node]:
+def correspondence(graph: CapturedGraph) -> dict[torch.fx.Node, torch.fx.Node]:
     """For each call of the backward pass of a joint graph, the call of the forward pass that it differentiates."""
     forward = forward_nodes(graph)
     there = [n for n in calls_of(graph.module.graph) if n in forward]
@@ -77,13 +77,15 @@ def ties(graph: CapturedGraph) -> dict[torch.fx.Node, torch.fx.Node]:
         if node.op != "call_function" or node in forward:
             continue
         number = number_of(node)
-        tied = numbers.get(number - first) if number is not None else None
-        if tied is None:
-            tied = next((found[n] for n in node.all_input_nodes if n in found), None)
-        if tied is None:
-            tied = next((n for n in reversed(node.all_input_nodes) if n in forward and n.op == "call_function"), None)
-        if tied is not None:
-            found[node] = tied
+        matched = numbers.get(number - first) if number is not None else None
+        if matched is None:
+            matched = next((found[n] for n in node.all_input_nodes if n in found), None)
+        if matched is None:
+            matched = next(
+                (n for n in reversed(node.all_input_nodes) if n in forward and n.op == "call_function"), None
+            )
+        if matched is not None:
+            found[node] = matched
     return found
 
 
@@ -97,7 +99,7 @@ class Keys:
     def __init__(self, joint: CapturedGraph):
         forward = forward_nodes(joint)
         there = [n for n in calls_of(joint.module.graph) if n in forward]
-        self._tied = ties(joint)
+        self._matched = correspondence(joint)
         self._numbers = by_number(there)
         self._lines: dict[tuple[int, SourceLine | None], torch.fx.Node] = {}
         self._first = first_number(there)
@@ -107,7 +109,7 @@ class Keys:
 
     def joint(self, node: torch.fx.Node) -> str:
         """The key of a node of the joint graph that the keys are named after."""
-        node = self._tied.get(node, node)
+        node = self._matched.get(node, node)
         number = number_of(node)
         return f"t-{node.name}" if number is None else f"t-{(self._meets(node, number - self._first) or node).name}"
 
@@ -125,7 +127,7 @@ class Keys:
             return sum(b is not None and a.target is b.target for a, b in pairs), -abs(first - start)
 
         first = max(range(start - SLACK, start + SLACK + 1), key=met)
-        return {n: f"t-{tied.name}" for n, q in numbered if (tied := self._meets(n, q - first)) is not None}
+        return {n: f"t-{matched.name}" for n, q in numbered if (matched := self._meets(n, q - first)) is not None}
 
     def _meets(self, node: torch.fx.Node, number: int) -> torch.fx.Node | None:
         """The forward node of a number, counted from the first, and of the node's line if there is one."""

@@ -15,7 +15,7 @@ from relaxgrad.bridge.backend import relaxgrad
 from relaxgrad.bridge.errors import RelaxgradError
 from relaxgrad.bridge.runtime.executable import Executable
 from relaxgrad.bridge.schemas import GraphKind
-from tests.bridge.faults import Compile, Program, agree, grads
+from tests.bridge.regressions import Compile, Program, agree, grads
 
 #: A function of tensors that need gradients, and of sizes n and m.
 Case = Callable[..., Any]

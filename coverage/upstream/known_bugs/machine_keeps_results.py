@@ -31,5 +31,5 @@ before = resident()
 result = machine["main"](values)
 del result
 kept = resident() - before
-print("expected: nothing kept of a result that nobody holds")
-print("seen: nothing kept of a result that nobody holds" if kept < SIZE // 2 else f"seen: {kept >> 20} MiB kept")
+print("expected: nothing kept of a result that was dropped")
+print("seen: nothing kept of a result that was dropped" if kept < SIZE // 2 else f"seen: {kept >> 20} MiB kept")

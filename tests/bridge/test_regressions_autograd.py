@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from relaxgrad.bridge.backend import relaxgrad
-from tests.bridge.faults import Compile, Programs, grads, seen
+from tests.bridge.regressions import Compile, Programs, grads, seen
 
 program = Programs()
 test_as_eager = program.test()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.bridge.faults import Compile, Programs, agree, seen
+from tests.bridge.regressions import Compile, Programs, agree, seen
 
 program = Programs()
 test_as_eager = program.test()

@@ -1,4 +1,4 @@
-"""The contenders: how each compiles a training step, and what it tells of its compilation. In a worker's process."""
+"""The candidates: how each compiles a training step, and what it tells of its compilation. In a worker's process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relaxgrad.bridge.schemas import GraphKind, GraphRecord
 from .names import BATCH, BUILT_IN, DYNAMIC, EAGER, INDUCTOR, OWN, RELAXGRAD
 
 
-class Contender:
+class Candidate:
     """One way to run a training step. `name`: one of OWN, or one that `parse_against` takes.
 
     `draw_as_eager`: where it has random numbers of its own, as TorchInductor, use eager's.
@@ -56,7 +56,7 @@ class Contender:
                     torch_api.mark_dynamic(leaf, 0)
 
     def compile(self, function: Any) -> Callable[..., Any]:
-        """`function` (a module or a function) as this contender runs it."""
+        """`function` (a module or a function) as this candidate runs it."""
         if not self.compiles:
             return function
         if self.name in OWN:

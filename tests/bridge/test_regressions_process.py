@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from tests.bridge.faults import grads
+from tests.bridge.regressions import grads
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:

@@ -10,7 +10,7 @@ from relaxgrad.benchmarks.names import INDUCTOR, RELAXGRAD
 from relaxgrad.benchmarks.record import Status, geometric_mean, times_eager
 from relaxgrad.coverage.harness.train_record import Conditioning
 
-from .schema import Answer, Contender, Finding, Model, Op, Stock
+from .schema import Answer, Candidate, Finding, Model, Op, Upstream
 
 _ANSWERS = {
     "trains": Answer.YES,
@@ -29,8 +29,8 @@ def model_of(audit: Mapping[str, Any], bench: Mapping[str, Any] | None) -> Model
     answer = _ANSWERS.get(audit["verdict"], Answer.NO)
     no = answer in (Answer.NO, Answer.UNDECIDED)
     reason = f"{audit['cause']}: {audit['reason']}".removeprefix(": ") if no else ""
-    contenders = _contenders(bench)
-    own = contenders.get(RELAXGRAD)
+    candidates = _candidates(bench)
+    own = candidates.get(RELAXGRAD)
     if own is not None and own.status == Status.WRONG and answer is not Answer.NO:
         answer, reason = Answer.NO, f"wrong numbers in the benchmark: {own.reason}"
     return Model(
@@ -49,8 +49,8 @@ def model_of(audit: Mapping[str, Any], bench: Mapping[str, Any] | None) -> Model
         inputs=list(bench.get("inputs", ())) if bench else [],
         findings=findings,
         ops=[Op(**op) for op in audit["ops"]],
-        stock=_stock(audit["stock"]),
-        contenders=contenders,
+        upstream=_upstream(audit["upstream"]),
+        candidates=candidates,
         ratios={name: ratio["median"] for name, ratio in (bench["ratios"] if bench else {}).items()},
     )
 
@@ -64,25 +64,25 @@ def findings_of(found: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return [_finding(f) for f in found]
 
 
-def _stock(records: Sequence[Mapping[str, Any]] | None) -> Stock | None:
+def _upstream(records: Sequence[Mapping[str, Any]] | None) -> Upstream | None:
     if records is None:
         return None
     outcomes = Counter(record["outcome"] for record in records)
-    return Stock(graphs=len(records), right=outcomes["right"], outcomes=dict(outcomes))
+    return Upstream(graphs=len(records), right=outcomes["right"], outcomes=dict(outcomes))
 
 
-def _contenders(bench: Mapping[str, Any] | None) -> dict[str, Contender]:
+def _candidates(bench: Mapping[str, Any] | None) -> dict[str, Candidate]:
     if bench is not None and bench.get("reason"):  # of the whole model: nothing was timed
         nothing: dict[str, Any] = dict.fromkeys(("times_eager", "step", "spread", "first", "backend", "memory"))
-        return {RELAXGRAD: Contender(status=Status.FAILED, reason=bench["reason"], conditioning="", **nothing)}
+        return {RELAXGRAD: Candidate(status=Status.FAILED, reason=bench["reason"], conditioning="", **nothing)}
     found = {}
-    for name, record in (bench["contenders"] if bench else {}).items():
+    for name, record in (bench["candidates"] if bench else {}).items():
         cold = (record["cold"] if record["status"] != Status.WRONG else None) or {}
         step = record["step"] or {}
-        found[name] = Contender(
+        found[name] = Candidate(
             status=record["status"],
             reason=record["reason"],
-            times_eager=times_eager(record["judged"]),
+            times_eager=times_eager(record["validation"]),
             conditioning=record.get("conditioning", ""),
             step=step.get("median"),
             spread=step.get("spread"),
@@ -129,5 +129,5 @@ def answer_of(models: Sequence[Model], where: str = "") -> tuple[Answer, str]:
 
 def first_ratio(model: Model) -> float | None:
     """How many times as long as relaxgrad's Inductor's first step takes; None where one of them was not taken."""
-    own, other = (model.contenders.get(name) for name in (RELAXGRAD, INDUCTOR))
+    own, other = (model.candidates.get(name) for name in (RELAXGRAD, INDUCTOR))
     return other.first / own.first if own and other and own.first and other.first else None

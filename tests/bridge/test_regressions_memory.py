@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.bridge.faults import Compile, Programs, grads, seen, shares
+from tests.bridge.regressions import Compile, Programs, grads, seen, shares
 
 program = Programs()
 test_as_eager = program.test()

@@ -1,7 +1,7 @@
-"""docs/walk.md: autograd's tape, the joint graph, backward rules and backends, on examples of a few lines.
+"""docs/tutorial.md: autograd's tape, the joint graph, backward rules and backends, on examples of a few lines.
 
-`python -m relaxgrad.reports.walk_page` runs every listing and writes the page with what it printed. A test makes the
-page anew and holds it against the file.
+`python -m relaxgrad.reports.tutorial_page` runs every listing and writes the page with what it printed. A test makes
+the page anew and compares it with the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relaxgrad.bridge.capture import capture_joint
 from relaxgrad.coverage.harness.models import describe, load_problem
 from relaxgrad.coverage.harness.records import write_text
 
-from .explain.stages import forward_nodes, stages, ties
+from .explain.stages import correspondence, forward_nodes, stages
 from .markdown import cell, table
 
 TAPE = """
@@ -98,18 +98,18 @@ class _Rule(nn.Module):
 
 
 def page(backends: str = "") -> str:
-    """The text of docs/walk.md; `backends`: the table of those, where it is not to be measured."""
+    """The text of docs/tutorial.md; `backends`: the table of those, where it is not to be measured."""
     parts = [
-        "# A walk through the stack",
-        "Made by `python -m relaxgrad.reports.walk_page`, which ran every listing here with torch "
-        f"{torch.__version__}; a test holds that it would write the same. `relaxgrad explain MODEL -o page.html` walks "
-        "a whole model through all of it.",
+        "# Tutorial: from autograd to a backend",
+        "Made by `python -m relaxgrad.reports.tutorial_page`, which ran every listing here with torch "
+        f"{torch.__version__}; a test holds that it would write the same. `relaxgrad explain MODEL -o page.html` shows "
+        "the same stages of a whole model.",
         "## Autograd's tape",
         "While the forward pass runs, autograd notes for each result what differentiates it. `backward` walks these "
         "notes from the loss to the leaves; each knows its local rule and nothing else.",
         _ran(TAPE),
         "## The joint graph",
-        "AOTAutograd traces the forward pass and that walk together. The graph of `relu(x @ w + b)`, before "
+        "AOTAutograd traces the forward pass and the backward pass together. The graph of `relu(x @ w + b)`, before "
         "decomposition, each backward node with the forward node that it differentiates:",
         _joint(),
         "## Local backward rules",
@@ -138,7 +138,7 @@ def _ran(code: str) -> str:
     torch_api.dynamo_clear_counters()
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), torch_api.quiet():
-        exec(compile(code, "<walk>", "exec"), {"__name__": "walk"})  # a listing of this file
+        exec(compile(code, "<tutorial>", "exec"), {"__name__": "tutorial"})  # a listing of this file
     torch.compiler.reset()
     return f"```python\n{code.strip()}\n```\n\n```text\n{printed.getvalue().strip()}\n```"
 
@@ -166,7 +166,7 @@ def _rules() -> str:
         inputs = {i.name: i for i in graph.inputs}
         names = {n: "g" if i.role == "tangent" else i.target for n, i in inputs.items()}
         names = {n: {"args[0]": "x", "args[1]": "y"}.get(t, t) for n, t in names.items()}
-        made = ties(graph)
+        made = correspondence(graph)
         (output,) = (n for n in graph.module.graph.nodes if n.op == "output")
         gradient = next(
             v
@@ -234,7 +234,7 @@ _WATCHED = {f"aten::{op}" for op in ("mm", "addmm", "matmul", "add", "relu", "su
 
 def main(root: Path) -> int:
     """Writes the page below `root`/docs; 0."""
-    write_text(root / "docs" / "walk.md", page())
+    write_text(root / "docs" / "tutorial.md", page())
     return 0
 
 

@@ -21,8 +21,8 @@ Compile = Callable[..., Any]
 #: A user's whole flow: gets what compiles a module or function, returns what the user sees, by name.
 Program = Callable[[Compile], dict[str, Any]]
 
-#: Reasons that are faults of the bridge and no limits of it.
-FAULTS = frozenset({ReasonKind.COMPILE, ReasonKind.TYPE_CHECK})
+#: Reasons that are bugs of the bridge, not limits of it.
+BUGS = frozenset({ReasonKind.COMPILE, ReasonKind.TYPE_CHECK})
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def agree(
     wrong = [line for name in expected for line in _differences(name, expected[name], found[name], tolerance, strides)]
     assert not wrong, "\n".join(wrong)
     assert records, "nothing was compiled"
-    faults = [str(r) for record in records for r in record.reasons if r.kind in FAULTS]
-    assert not faults, "\n".join(faults)
+    bugs = [str(r) for record in records for r in record.reasons if r.kind in BUGS]
+    assert not bugs, "\n".join(bugs)
     fallen = [str(r) for record in records for r in record.reasons if r.op not in fallbacks]
     assert not fallen, "\n".join(fallen)
     gone = set(fallbacks) - {r.op for record in records for r in record.reasons}

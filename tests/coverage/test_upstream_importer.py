@@ -12,14 +12,21 @@ import torch
 from torch import nn
 
 from relaxgrad.bridge.capture import capture_pair
-from relaxgrad.coverage import stock
-from relaxgrad.coverage.stock import StockOutcome, keep_run, run_stock, summary, try_stock
+from relaxgrad.coverage import upstream_importer
+from relaxgrad.coverage.upstream_importer import (
+    UpstreamOutcome,
+    UpstreamRecord,
+    keep_run,
+    run_upstream,
+    summary,
+    try_upstream,
+)
 
 
-def outcomes(module: nn.Module, *args: Any) -> dict[str, stock.StockRecord]:
+def outcomes(module: nn.Module, *args: Any) -> dict[str, UpstreamRecord]:
     runs: list[Any] = []
     capture_pair(module, args, on_run=lambda graph, inputs: runs.append((graph, [t.detach().clone() for t in inputs])))
-    return {graph.kind.value: try_stock(graph, inputs) for graph, inputs in runs}
+    return {graph.kind.value: try_upstream(graph, inputs) for graph, inputs in runs}
 
 
 class Function(nn.Module):
@@ -36,21 +43,21 @@ class Function(nn.Module):
 def test_right_graphs_are_right() -> None:
     found = outcomes(Function(lambda x, w: torch.tanh(x @ w).sum()), torch.randn(3, 4))
     assert {kind: r.outcome for kind, r in found.items()} == {
-        "forward": StockOutcome.RIGHT, "backward": StockOutcome.RIGHT,
+        "forward": UpstreamOutcome.RIGHT, "backward": UpstreamOutcome.RIGHT,
     }  # fmt: skip
     assert found["forward"].nodes > 2
 
 
 def test_dropout_as_the_identity_is_wrong() -> None:
     found = outcomes(Function(lambda x, w: nn.functional.dropout(x @ w, 0.5, training=True).sum()), torch.ones(3, 4))
-    assert found["forward"].outcome is StockOutcome.WRONG
+    assert found["forward"].outcome is UpstreamOutcome.WRONG
     assert found["forward"].detail.startswith("output 0: ")
 
 
 def test_an_op_without_a_translation_is_named() -> None:
     module = nn.Sequential(nn.Conv1d(2, 2, 3), nn.Flatten())
     found = outcomes(module, torch.randn(1, 2, 8))
-    assert found["backward"].outcome is StockOutcome.NOT_MAPPED
+    assert found["backward"].outcome is UpstreamOutcome.NOT_MAPPED
     assert found["backward"].unmapped == ["convolution_backward.default"]
 
 
@@ -60,15 +67,15 @@ def test_a_graph_that_kills_its_process_or_hangs_is_a_crash_and_the_next_one_run
 ) -> None:
     runs: list[Any] = []
     capture_pair(Function(lambda x, w: torch.tanh(x @ w).sum()), (torch.randn(3, 4),), on_run=keep_run(runs))
-    original = try_stock
+    original = try_upstream
 
-    def planted(graph: Any, inputs: Any) -> stock.StockRecord:
+    def planted(graph: Any, inputs: Any) -> UpstreamRecord:
         if graph.kind.value == "forward":
             os.kill(os.getpid(), signal.SIGSEGV) if "SIGSEGV" in detail else time.sleep(100)
         return original(graph, inputs)
 
-    monkeypatch.setattr(stock, "try_stock", planted)
-    records = run_stock(runs, 20.0)
+    monkeypatch.setattr(upstream_importer, "try_upstream", planted)
+    records = run_upstream(runs, 20.0)
     assert [(r["kind"], r["outcome"]) for r in records] == [("forward", "crash"), ("backward", "right")]
     assert (records[0]["detail"], records[0]["nodes"]) == (detail, runs[0][0].ops().total())
     assert summary(records) == {

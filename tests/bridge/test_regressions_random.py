@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.bridge.faults import Compile, Programs, Tolerance, agree, grads, seen
+from tests.bridge.regressions import Compile, Programs, Tolerance, agree, grads, seen
 
 program = Programs()
 test_as_eager = program.test()

@@ -2,7 +2,7 @@
 
 Each training graph that PyTorch hands to a backend is exported as it stands, translated by
 `tvm.relax.frontend.torch.from_exported_program`, compiled by `tvm.compile` and run on the inputs of a training step.
-Its outputs are judged as the bridge's are, by the float64 rule.
+Its outputs are validated as the bridge's are, by the float64 rule.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEED = 20
 SECONDS = 120.0  # for one graph
 
 
-class StockOutcome(StrEnum):
+class UpstreamOutcome(StrEnum):
     """What became of one graph."""
 
     RIGHT = "right"
@@ -43,12 +43,12 @@ class StockOutcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class StockRecord:
+class UpstreamRecord:
     """TVM's own importer on one graph."""
 
     kind: str  # of the graph: forward, backward, inference
     nodes: int
-    outcome: StockOutcome
+    outcome: UpstreamOutcome
     detail: str = ""
     unmapped: list[str] = field(default_factory=list)  # ops without a translation, where it names them
 
@@ -68,11 +68,11 @@ def _detached(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone()  # TVM takes none that asks for a gradient
 
 
-def try_stock(graph: CapturedGraph, inputs: list[Any]) -> StockRecord:
-    """Translates, compiles, runs and judges one graph. Raises nothing for what TVM does; a crash is a crash."""
+def try_upstream(graph: CapturedGraph, inputs: list[Any]) -> UpstreamRecord:
+    """Translates, compiles, runs and validates one graph. Raises nothing for what TVM does; a crash is a crash."""
 
-    def record(outcome: StockOutcome, detail: str = "", unmapped: list[str] | None = None) -> StockRecord:
-        return StockRecord(graph.kind.value, graph.ops().total(), outcome, detail[:300], unmapped or [])
+    def record(outcome: UpstreamOutcome, detail: str = "", unmapped: list[str] | None = None) -> UpstreamRecord:
+        return UpstreamRecord(graph.kind.value, graph.ops().total(), outcome, detail[:300], unmapped or [])
 
     import tvm
     from tvm.relax.frontend.torch import from_exported_program
@@ -83,20 +83,20 @@ def try_stock(graph: CapturedGraph, inputs: list[Any]) -> StockRecord:
             module = from_exported_program(program, run_ep_decomposition=False)
     except Exception as error:
         unmapped = re.findall(r"'([\w.]+)'", str(error)) if "Unsupported function types" in str(error) else []
-        return record(StockOutcome.NOT_MAPPED, describe(error), unmapped)
+        return record(UpstreamOutcome.NOT_MAPPED, describe(error), unmapped)
     try:
         executable = tvm.compile(module, target="llvm")
     except Exception as error:
-        return record(StockOutcome.NOT_COMPILED, describe(error))
+        return record(UpstreamOutcome.NOT_COMPILED, describe(error))
     try:
         machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
         tensors = [t.contiguous() for t in inputs if isinstance(t, torch.Tensor)]
         returned = machine["main"](*tensors)
         results = [_as_torch(r) for r in (returned if _is_list(returned) else [returned]) if r is not None]
     except Exception as error:
-        return record(StockOutcome.NOT_RUN, describe(error))
+        return record(UpstreamOutcome.NOT_RUN, describe(error))
     fault = first_fault(graph.module, inputs, results)
-    return record(StockOutcome.WRONG if fault else StockOutcome.RIGHT, fault)
+    return record(UpstreamOutcome.WRONG if fault else UpstreamOutcome.RIGHT, fault)
 
 
 def _as_torch(value: Any) -> torch.Tensor:
@@ -139,20 +139,22 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     """The records of a model's graphs in figures: taken, and right."""
     return {
         "graphs": len(records),
-        "mapped": sum(r["outcome"] not in (StockOutcome.NOT_MAPPED, StockOutcome.CRASH) for r in records),
-        "right": sum(r["outcome"] == StockOutcome.RIGHT for r in records),
+        "mapped": sum(r["outcome"] not in (UpstreamOutcome.NOT_MAPPED, UpstreamOutcome.CRASH) for r in records),
+        "right": sum(r["outcome"] == UpstreamOutcome.RIGHT for r in records),
         "outcomes": dict(Counter(r["outcome"] for r in records)),
         "unmapped": sorted({op for r in records for op in r["unmapped"]}),
     }
 
 
-def run_stock(runs: Runs, timeout: float = SECONDS) -> list[dict[str, Any]]:
-    """`try_stock` on every graph, each in a fork of this process: one that dies, or hangs for `timeout` seconds, is a
-    `crash` and costs no other."""
+def run_upstream(runs: Runs, timeout: float = SECONDS) -> list[dict[str, Any]]:
+    """`try_upstream` on every graph, each in a fork of this process.
+
+    A graph whose fork dies, or hangs for `timeout` seconds, is a `crash` and costs no other.
+    """
     records = []
     for graph, inputs in runs:
-        record, ended = in_fork(lambda: try_stock(graph, inputs).to_json(), timeout)  # noqa: B023 - called at once
+        record, ended = in_fork(lambda: try_upstream(graph, inputs).to_json(), timeout)  # noqa: B023 - called at once
         if record is None:
-            record = StockRecord(graph.kind.value, graph.ops().total(), StockOutcome.CRASH, ended).to_json()
+            record = UpstreamRecord(graph.kind.value, graph.ops().total(), UpstreamOutcome.CRASH, ended).to_json()
         records.append(record)
     return records

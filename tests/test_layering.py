@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from relaxgrad.bridge import __version__
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("bridge", "coverage", "benchmarks", "reports", "cli")  # each may import those before it
 MAX_LINES = 600
@@ -262,6 +264,10 @@ def test_the_wheel_holds_every_file_under_one_name(wheel: Path) -> None:
     expected = {f"relaxgrad/{p.relative_to(ROOT).as_posix()}" for p in sources()}
     expected |= {f"relaxgrad/{folder}/py.typed" for folder in FOLDERS}
     assert expected - names == set()
+
+
+def test_the_wheel_has_the_version_that_the_bridge_tells(wheel: Path) -> None:
+    assert wheel.name.split("-")[:2] == ["relaxgrad", __version__]
 
 
 def test_the_wheel_is_imported_without_the_working_tree(wheel: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from relaxgrad.bridge import __version__
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.files import write_whole
 
@@ -57,8 +58,8 @@ def versions(more: Sequence[str] = ()) -> dict[str, str | None]:
     """What was measured with, and the packages `more`; None for one that is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in ("relaxgrad", "torch", "apache-tvm", "transformers", *more):
+    found: dict[str, str | None] = {"python": platform.python_version(), "relaxgrad": __version__}
+    for package in ("torch", "apache-tvm", "transformers", *more):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -35,6 +35,12 @@ def test_the_stored_audit_is_of_the_whole_zoo() -> None:
     assert [row["model"] for row in stored["models"]] == select("all")
 
 
+def test_what_is_stored_is_what_is_shown() -> None:
+    """Every measurement rewrites these files: they hold summaries, and stay small."""
+    files = [*(ROOT / "docs" / "results").iterdir(), ROOT / "docs" / "ops" / "data.json"]
+    assert sum(file.stat().st_size for file in files) < 400_000
+
+
 def test_a_line_for_all_models_adds_them_up() -> None:
     row = {
         "model": "a", "group": "text", "verdict": "trains", "parameters": 1200, "graphs": 2,

@@ -85,7 +85,7 @@ $(VENV)/ready-torch: Makefile
 	touch $@
 
 $(VENV)/ready-zoo: $(VENV)/ready-torch pyproject.toml
-	$(BIN)/pip install -qq -e ".[zoo]"
+	$(BIN)/pip install -qq -e ".[cli,zoo]"
 	touch $@
 
 $(VENV)/ready-dev: $(VENV)/ready-torch pyproject.toml

@@ -150,6 +150,18 @@ def test_the_command_and_the_records_tell_one_version(
     assert records.versions()["relaxgrad"] == doctor.versions()["relaxgrad"] == "1.2.3"
 
 
+@pytest.mark.parametrize("package", ["typer", "pydantic"])
+def test_without_the_extra_the_command_is_one_line(package: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; sys.argv[1:] = ['doctor'];"
+        "from relaxgrad.cli.__main__ import main; raise SystemExit(main())"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert process.stdout == ""
+    assert process.stderr == f"relaxgrad: the command needs {package}: pip install 'relaxgrad[cli]'\n"
+
+
 def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
     """As `relaxgrad --help | true`: the pipe is closed before anything is written."""
     read, write = os.pipe()

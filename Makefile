@@ -44,7 +44,7 @@ trial: $(VENV)/ready-zoo
 upstream: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.upstream_page --store coverage/upstream/found.json
 
-# The tables of the READMEs, docs/models.md and docs/measured.md from docs/results/, and docs/tutorial.md. To take in a new measurement:
+# The tables of the README, docs/models.md and docs/measured.md from docs/results/, and docs/tutorial.md. To take in a new measurement:
 # `python -m relaxgrad.reports.models_page DIR`, `python -m relaxgrad.reports.bench_page RUN.json [NAME]`, then this.
 readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.models_page
@@ -56,7 +56,7 @@ readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.tutorial_page
 	$(BIN)/python -m relaxgrad.reports.readme
 
-# The picture of the READMEs, of a report: first `relaxgrad report -o $(REPORT)`. Needs a Chromium on the PATH.
+# The picture of the README, of a report: first `relaxgrad report -o $(REPORT)`. Needs a Chromium on the PATH.
 picture: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.picture $(REPORT)/report.html -o docs/pictures/report.png
 
@@ -86,7 +86,7 @@ $(VENV)/ready-torch: Makefile
 	touch $@
 
 $(VENV)/ready-zoo: $(VENV)/ready-torch pyproject.toml
-	$(BIN)/pip install -qq -e ".[zoo]"
+	$(BIN)/pip install -qq -e ".[cli,zoo]"
 	touch $@
 
 $(VENV)/ready-dev: $(VENV)/ready-torch pyproject.toml

@@ -196,7 +196,7 @@ def profile_tables(record: Mapping[str, Any]) -> str:
     totals.append(["outside kernels", "", f"{outside * 1e3:.2f}", f"{outside / step:.1%}", ""])
     kernels = [
         [
-            f"{k['graph']}: {_short(k['name'])}",
+            f"{k['graph']}: {short(k['name'])}",
             k["kind"],
             str(k["calls"]),
             f"{k['seconds'] * 1e3:.3f}",
@@ -254,8 +254,8 @@ def _memory_bound(profile: Mapping[str, Any]) -> str:
     return f" Those that are memory-bound ({part:.0%} of that time): {share:.0%} of the copy's bandwidth."
 
 
-def _short(name: str) -> str:
-    """A fused kernel is named after all that is in it; the JSON has the whole."""
+def short(name: str) -> str:
+    """A fused kernel is named after all that is in it; the JSON of a run has the whole."""
     return name if len(name) <= NAME else f"{name[: NAME - 1]}…"
 
 

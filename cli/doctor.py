@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from relaxgrad.bridge import __version__
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 SCHEMA = 1  # of the JSON; raised when a key changes its meaning or goes away
-PACKAGES = {"relaxgrad": "relaxgrad", "torch": "torch", "tvm": "apache-tvm", "transformers": "transformers"}
+PACKAGES = {"torch": "torch", "tvm": "apache-tvm", "transformers": "transformers"}
 TOOLS = ("g++", "nvcc")
 TARGETS = ("llvm", "cuda")
 
@@ -98,7 +100,7 @@ def _tool_version(name: str) -> str | None:
 
 def versions() -> dict[str, str | None]:
     """Versions of the packages and tools, without importing or building anything."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    found: dict[str, str | None] = {"python": platform.python_version(), "relaxgrad": __version__}
     found |= {label: _package_version(package) for label, package in PACKAGES.items()}
     return found | {tool: _tool_version(tool) for tool in TOOLS}
 

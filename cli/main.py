@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from relaxgrad.bridge import __version__
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
 from . import audit, bench, cache, capture, doctor, explain, replay, report, train
@@ -39,9 +40,7 @@ app.add_typer(report.app, name="report")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"relaxgrad {version('relaxgrad')}")
+        typer.echo(f"relaxgrad {__version__}")
         raise typer.Exit
 
 

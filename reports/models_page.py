@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from relaxgrad.coverage.audit.many import FILE, read_audit
-from relaxgrad.coverage.harness.records import write_json, write_text
+from relaxgrad.coverage.blockers.finding import Level
+from relaxgrad.coverage.harness.records import write_rows, write_text
 from relaxgrad.coverage.harness.train_record import Conditioning
 from relaxgrad.coverage.zoo import ZOO
 
@@ -23,6 +24,7 @@ from .markdown import cell, table
 
 SCHEMA = 2
 STEPS = 8  # of an audit whose settings do not say
+CLEAR = Level.CLEAR.value
 TRAINS = ("trains", "trains, partly in PyTorch")
 PLACES = 3  # lines of a model that are named for each finding
 
@@ -50,30 +52,29 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     return {
         "model": record["model"],
         "group": record["group"],
-        "tags": record["tags"],
         "verdict": record["verdict"],
         "cause": record["cause"],
         "reason": record["reason"],
         "parameters": record["parameters"],
         "graphs": sum(train.get("graphs", {}).values()),
         "breaks": sum(train.get("graph_breaks", {}).values()),
-        "calls": calls,
+        "calls": {kind: number for kind, number in calls.items() if number},
         "gradients": [gradients["compared"] - len(gradients["failed"]), gradients["compared"]],
         "less_accurate": gradients.get("less_accurate", []),
         "zeros": gradients.get("zeros", []),
         "conditioning": [Conditioning(**one).told() for one in train.get("conditioning", ())],
         "validated_seed": train.get("seed"),
-        "findings": {
-            name: {
-                "level": finding["level"],
-                "headline": finding["headline"],
-                "places": [e for e in finding["evidence"] if e["where"]][:PLACES],
-            }
-            for name, finding in findings.items()
-        },
+        "findings": {name: _finding(finding) for name, finding in findings.items()},
         "upstream": None if upstream is None else [sum(r["outcome"] == "right" for r in upstream), len(upstream)],
-        "seconds": round(sum(record["seconds"].values()), 1),
     }
+
+
+def _finding(finding: dict[str, Any]) -> dict[str, Any]:
+    """Its level, and of one that is told under the table what is told."""
+    if finding["level"] == CLEAR:
+        return {"level": CLEAR}
+    places = [{"what": e["what"], "where": _path(e["where"])} for e in finding["evidence"] if e["where"]][:PLACES]
+    return {"level": finding["level"], "headline": finding["headline"], "places": places}
 
 
 def with_stored_blockers(new: Sequence[dict[str, Any]], stored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -193,15 +194,15 @@ def _notes(row: dict[str, Any]) -> list[str]:
             "skips one that has none"
         )
     for name, finding in row["findings"].items():
-        if finding["level"] == "clear":
+        if finding["level"] == CLEAR:
             continue
         told = f"- `{row['model']}`, {name}: {cell(finding['headline'])}"
-        places = [f"{cell(p['what'])} at `{_short(p['where'])}`" for p in finding["places"]]
+        places = [f"{cell(p['what'])} at `{cell(p['where'])}`" for p in finding["places"]]
         notes.append(told + (f" ({'; '.join(places)})" if places else ""))
     return notes
 
 
-def _short(where: str) -> str:
+def _path(where: str) -> str:
     """A line without the folders that differ from machine to machine."""
     path, _, rest = where.partition(":")
     for marker in ("site-packages/", "/coverage/zoo/"):
@@ -209,7 +210,7 @@ def _short(where: str) -> str:
             path = (
                 path.partition(marker)[2] if marker.startswith("site") else f"coverage/zoo/{path.partition(marker)[2]}"
             )
-    return cell(f"{path}:{rest}").replace("`", "'")
+    return f"{path}:{rest}".replace("`", "'")
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
@@ -221,7 +222,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         found = rows(records)
         if not head["settings"].get("blockers", True) and stored.exists():
             found = with_stored_blockers(found, json.loads(stored.read_text(encoding="utf-8"))["models"])
-        write_json(
+        write_rows(
             stored,
             {
                 "schema": SCHEMA,

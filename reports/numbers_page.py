@@ -1,8 +1,8 @@
 """docs/numbers.md: the rule of validation, and a study of what it catches.
 
-`python -m relaxgrad.reports.numbers_page TRIAL.json` stores what `python -m relaxgrad.coverage.trial.run TRIAL.json`
-left and writes the page; without a file it makes the page anew from what is stored. A test holds that the page is what
-this makes of it.
+`python -m relaxgrad.reports.numbers_page TRIAL.json` stores the counts of what `python -m relaxgrad.coverage.trial.run
+TRIAL.json` left and writes the page; without a file it makes the page anew from what is stored. A test holds that the
+page is what this makes of it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 
 from relaxgrad.coverage.harness.conditioning import MOVED, MOVES
 from relaxgrad.coverage.harness.numbers import AS_EAGER, NOISE, RIGHT
-from relaxgrad.coverage.harness.records import write_json, write_text
+from relaxgrad.coverage.harness.records import write_rows, write_text
 
 from .markdown import cell, table
 
 Row = dict[str, Any]
+
+SCHEMA = 2  # of what is stored
 
 FAULT_COLUMNS = (
     "fault",
@@ -78,22 +80,37 @@ moved down beside up, since a shift of one sign moves a mean as no rounding does
 )
 
 
-def page(data: dict[str, Any]) -> str:
-    """The text of docs/numbers.md."""
-    planted = [row for rows in data["planted"].values() for row in rows]
-    runs = [row for rows in data["legitimate"].values() for row in rows]
-    caught = [row for row in planted if not row["right"] and not row["excused"]]
+def summary(trial: dict[str, Any]) -> dict[str, Any]:
+    """What the page says of a trial: counts, the lines of its tables, and what is named below them."""
+    planted = [row for rows in trial["planted"].values() for row in rows]
+    runs = [row for rows in trial["legitimate"].values() for row in rows]
     ran = [row for row in runs if row["right"] is not None]
-    wrong = [row for row in ran if not row["right"] and not row["ill_conditioned"]]
-    versions = data["versions"]
+    return {
+        "schema": SCHEMA,
+        "versions": trial["versions"],
+        "models": len(trial["planted"]),
+        "planted": len(planted),
+        "caught": sum(not row["right"] and not row["excused"] for row in planted),
+        "ran": len(ran),
+        "wrong": sum(not row["right"] and not row["ill_conditioned"] for row in ran),
+        "faults": [*_fault_rows(planted)],
+        "named": [*_named(planted)],
+        "runs": [*_run_rows(runs)],
+        "told": [*_told(runs)],
+    }
+
+
+def page(data: dict[str, Any]) -> str:
+    """The text of docs/numbers.md, of a trial's summary."""
+    versions, caught, planted = data["versions"], data["caught"], data["planted"]
     told = {
         "versions": f"torch {versions['torch']}, apache-tvm {versions['apache-tvm']}",
         "noise": f"{NOISE:g}",
         "moved": MOVED,
         "moves": MOVES,
-        "caught": f"{len(caught)} of {len(planted)} faults ({len(caught) / max(len(planted), 1):.1%})",
-        "models": len(data["planted"]),
-        "wrong": f"{len(wrong)} of {len(ran)}",
+        "caught": f"{caught} of {planted} faults ({caught / max(planted, 1):.1%})",
+        "models": data["models"],
+        "wrong": f"{data['wrong']} of {data['ran']}",
     }
     rule = [
         ["as accurate as eager", _rule(AS_EAGER), "the gate of this project's own tests; a column elsewhere"],
@@ -106,14 +123,14 @@ def page(data: dict[str, Any]) -> str:
         between,
         "## Planted faults",
         faults,
-        table([*_fault_rows(planted)], FAULT_COLUMNS),
-        *_named(planted),
+        table(data["faults"], FAULT_COLUMNS),
+        "\n".join(data["named"]),
         "## Legitimate runs",
         legitimate,
-        table([*_run_rows(runs)], RUN_COLUMNS),
-        *_told(runs),
+        table(data["runs"], RUN_COLUMNS),
+        "\n".join(data["told"]),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _rule(grade: Any) -> str:
@@ -137,9 +154,9 @@ def _fault_rows(planted: Sequence[Row]) -> Iterator[list[str]]:
         ]
 
 
-def _named(planted: Sequence[Row]) -> list[str]:
+def _named(planted: Sequence[Row]) -> Iterator[str]:
     """The faults that *right* lets pass or that eager's variants excuse, each by its place."""
-    lines = [
+    return (
         f"- {row['model']}, {row['kind']} at `{row['node']}`: "
         + (
             "excused, since eager's variants move as far"
@@ -150,8 +167,7 @@ def _named(planted: Sequence[Row]) -> list[str]:
         )
         for row in planted
         if row["right"] or row["excused"]
-    ]
-    return ["\n".join(lines)] if lines else []
+    )
 
 
 def _run_rows(runs: Sequence[Row]) -> Iterator[list[str]]:
@@ -169,13 +185,12 @@ def _run_rows(runs: Sequence[Row]) -> Iterator[list[str]]:
         ]
 
 
-def _told(runs: Sequence[Row]) -> list[str]:
-    lines = [
+def _told(runs: Sequence[Row]) -> Iterator[str]:
+    return (
         f"- {row['model']}, seed {row['seed']}, {row['run']}: {_outcome(row)}: {cell(row['told'])}"
         for row in runs
         if not row["right"]
-    ]
-    return ["\n".join(lines)] if lines else []
+    )
 
 
 def _outcome(row: Row) -> str:
@@ -189,7 +204,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
     """Stores the trial and writes the page below `root`/docs; 0."""
     stored = root / "docs" / "results" / "numbers.json"
     if arguments:
-        write_json(stored, json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+        write_rows(stored, summary(json.loads(Path(arguments[0]).read_text(encoding="utf-8"))))
     write_text(root / "docs" / "numbers.md", page(json.loads(stored.read_text(encoding="utf-8"))))
     return 0
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.coverage.audit.many import FILE, read_audit
-from relaxgrad.coverage.harness.records import ONNX_PACKAGES, write_json, write_text
+from relaxgrad.coverage.harness.records import ONNX_PACKAGES, write_rows, write_text
 from relaxgrad.coverage.onnx_path import COLUMNS, OnnxOutcome, row
 
 from .markdown import cell, table
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         models = [{"model": r["model"], "graphs": r["onnx"]} for r in records if r["onnx"] is not None]
         if not models:
             raise UserError(f"{path} has no model that went this path: `relaxgrad audit MODEL... --via onnx -o DIR`")
-        write_json(stored, {"schema": SCHEMA, "versions": head["versions"], "models": models})
+        write_rows(stored, {"schema": SCHEMA, "versions": head["versions"], "models": models})
     write_text(root / "docs" / "onnx.md", page(json.loads(stored.read_text(encoding="utf-8"))))
     return 0
 

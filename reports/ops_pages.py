@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from relaxgrad.bridge.errors import UserError
-from relaxgrad.coverage.harness.records import write_json
+from relaxgrad.coverage.harness.records import write_json, write_rows
 from relaxgrad.coverage.sweeps.check import GOOD
 from relaxgrad.coverage.sweeps.records import read_records
 from relaxgrad.coverage.sweeps.summary import headline, kind_of, summarise
 
 from .markdown import cell, templates
 
-SCHEMA = 1
+SCHEMA = 2  # of what is stored
+VERIFICATION_SCHEMA = 1  # of the audit's table
+COUNTS = ("core", "recorded", "opinfo")  # each [passed, all]
 _FAILURES_SHOWN = 5  # of each op
 
 #: Families by the file of the importer that converts the op; the others are told by how they run.
@@ -72,11 +74,23 @@ def collect(files: Sequence[Path]) -> dict[str, Any]:
         data["sweeps"].append({"sweep": head["sweep"], "settings": settings, "lines": headline(summary)})
         for record in records:
             _take(data["ops"], head, record)
-    for name, op in data["ops"].items():
-        op["family"] = family_of(name, op)
-        op["dtypes"] = sorted(op["dtypes"])
-    data["ops"] = dict(sorted(data["ops"].items()))
+    data["ops"] = {name: _told(name, op) for name, op in sorted(data["ops"].items())}
     return data
+
+
+def _told(name: str, op: dict[str, Any]) -> dict[str, Any]:
+    """What a page says of an op, of all that was gathered; what was not measured is left out."""
+    notes = [*op["failures"], *(f"falls back: {reason}" for reason in op["reasons"])]
+    told = {
+        "family": family_of(name, op),
+        "kind": _kinds(op["kinds"] or op["call_kinds"]),
+        "verification": _verification(op),
+        "dtypes": ", ".join(sorted(op["dtypes"])),
+        "symbolic": op["symbolic"],
+        **{key: op[key] if op[key][1] else None for key in COUNTS},
+        "notes": notes,
+    }
+    return {key: value for key, value in told.items() if value}
 
 
 def _take(ops: dict[str, Any], head: dict[str, Any], record: dict[str, Any]) -> None:
@@ -127,7 +141,7 @@ def _python_name(name: str) -> str:
 def _entry(ops: dict[str, Any], name: str) -> dict[str, Any]:
     if name not in ops:
         ops[name] = {"kinds": {}, "call_kinds": {}, "outputs": {}, "symbolic": 0, "proved": 0}
-        ops[name] |= {key: [0, 0] for key in ("core", "recorded", "opinfo")}  # passed, all
+        ops[name] |= {key: [0, 0] for key in COUNTS}
         ops[name] |= {key: [] for key in ("dtypes", "failures", "reasons")}
     found: dict[str, Any] = ops[name]
     return found
@@ -190,17 +204,15 @@ def _family(key: str, ops: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(name: str, op: dict[str, Any]) -> dict[str, Any]:
-    notes = [cell(f"{failure}") for failure in op["failures"]]
-    notes += [cell(f"falls back: {reason}") for reason in op["reasons"]]
     return {
         "name": name,
         "anchor": re.sub(r"[^\w-]", "", name.lower()),
-        "kind": _kinds(op["kinds"] or op["call_kinds"]),
-        "verification": _verification(op),
-        "dtypes": ", ".join(op["dtypes"]) or "-",
-        "symbolic": str(op["symbolic"]) if op["symbolic"] else "-",
-        **{key: f"{op[key][0]} of {op[key][1]}" if op[key][1] else "-" for key in ("core", "recorded", "opinfo")},
-        "notes": notes,
+        "kind": op["kind"],
+        "verification": op["verification"],
+        "dtypes": op.get("dtypes", "-"),
+        "symbolic": op.get("symbolic", "-"),
+        **{key: f"{op[key][0]} of {op[key][1]}" if key in op else "-" for key in COUNTS},
+        "notes": [cell(note) for note in op.get("notes", ())],
     }
 
 
@@ -225,9 +237,9 @@ def _verification(op: dict[str, Any]) -> str:
 def verification_table(data: dict[str, Any]) -> dict[str, Any]:
     """What the audit of a model reads: the verification status of each op, in one word."""
     return {
-        "schema": SCHEMA,
+        "schema": VERIFICATION_SCHEMA,
         "versions": data["versions"],
-        "ops": {name: _verification(op).split(" ")[0] for name, op in data["ops"].items()},
+        "ops": {name: op["verification"].split(" ")[0] for name, op in data["ops"].items()},
     }
 
 
@@ -241,7 +253,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
         if not files:
             raise UserError(f"no *.jsonl in {', '.join(arguments)}; `relaxgrad audit -o DIR` makes them")
         data = collect(files)
-        write_json(stored, data)
+        write_rows(stored, data)
         table = root / "coverage" / "verification.json"
         table.parent.mkdir(parents=True, exist_ok=True)
         write_json(table, verification_table(data))

@@ -1,6 +1,6 @@
 """A picture of a page's beginning: `python -m relaxgrad.reports.picture REPORT.html -o docs/pictures/report.png`.
 
-The picture of the READMEs is one of a report: `relaxgrad report -o out`, then `make picture`.
+The picture of the README is one of a report: `relaxgrad report -o out`, then `make picture`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables of the READMEs, made from stored results: `python -m relaxgrad.reports.readme` (or `make readme`).
+"""The tables of the README, made from stored results: `python -m relaxgrad.reports.readme` (or `make readme`).
 
 A table stands between two comment lines, `<!-- NAME:begin -->` and `<!-- NAME:end -->`; everything between them is
 replaced. A test holds that the README is what this makes of docs/results/.
@@ -18,7 +18,6 @@ from relaxgrad.coverage.harness.records import write_text
 
 from . import markdown, models_page
 
-FILES = ("README.md", "README.zh-CN.md")
 EACH = 2  # models of a group that stand in the README; docs/models.md has them all
 MODEL_COLUMNS = (
     "model", "parameters", "graphs", "native", "library", "metadata", "fallback", "unsupported", "gradients right",
@@ -99,10 +98,9 @@ def render(text: str, results: Path) -> str:
 
 
 def main(root: Path) -> int:
-    """Rewrites the READMEs below `root`; 0."""
-    for name in FILES:
-        readme = root / name
-        write_text(readme, render(readme.read_text(encoding="utf-8"), root / "docs" / "results"))
+    """Rewrites the README below `root`; 0."""
+    readme = root / "README.md"
+    write_text(readme, render(readme.read_text(encoding="utf-8"), root / "docs" / "results"))
     return 0
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from relaxgrad.bridge import __version__
+from relaxgrad.cli.__main__ import PACKAGES
 from relaxgrad.reports.architecture_page import FOLDERS, Import, imports, imports_of, module_name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -245,6 +247,36 @@ def test_the_list_of_packages_is_complete() -> None:
     assert without_folder == set(), "packages that have no folder"
 
 
+def packages_of(requirements: list[str]) -> set[str]:
+    """The modules that they bring, which have the names of the packages but for TVM's."""
+    names = {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
+    return {"tvm" if name == "apache-tvm" else name for name in names}
+
+
+def test_the_bridge_imports_what_comes_with_it() -> None:
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)["project"]
+    core, extra = (packages_of(p) for p in (project["dependencies"], project["optional-dependencies"]["cli"]))
+    assert extra == set(PACKAGES)
+    brought = {"sympy": "torch", "tvm_ffi": "tvm"}
+    files = [path for path in (ROOT / "bridge").rglob("*.py") if path.parent.name != "samples"]  # of `replay` alone
+    named = {entry.target.split(".")[0] for path in files for entry in imports_of(path)}
+    foreign = {brought.get(name, name) for name in named - sys.stdlib_module_names - {"relaxgrad"}}
+    assert "psutil" in foreign
+    assert foreign - core == set(), "pyproject.toml does not bring these with `pip install relaxgrad`"
+
+
+def test_the_backend_trains_without_the_extra() -> None:
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({PACKAGES!r}));"
+        "import torch; x = torch.ones(3, requires_grad=True);"
+        "torch.compile(lambda x: x.sin().sum(), backend='relaxgrad')(x).backward();"
+        "assert torch.allclose(x.grad, x.cos()); print('trained')"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout == "trained\n", run.stderr[-2000:]
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from a copy, since setuptools would leave its build folder in the working tree."""
@@ -266,6 +298,10 @@ def test_the_wheel_holds_every_file_under_one_name(wheel: Path) -> None:
     expected = {f"relaxgrad/{p.relative_to(ROOT).as_posix()}" for p in sources()}
     expected |= {f"relaxgrad/{folder}/py.typed" for folder in FOLDERS}
     assert expected - names == set()
+
+
+def test_the_wheel_has_the_version_that_the_bridge_tells(wheel: Path) -> None:
+    assert wheel.name.split("-")[:2] == ["relaxgrad", __version__]
 
 
 def test_the_wheel_is_imported_without_the_working_tree(wheel: Path, tmp_path: Path) -> None:

@@ -10,8 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from relaxgrad.bridge import __version__
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.files import write_whole
+
+ROW = 240  # characters of a line of what is stored; what is longer takes a line for each of its parts
+DIGITS = 9  # of a float that is stored: with fewer, one that a table shows could be rounded twice
 
 #: What the path through ONNX is made of, beside what `versions` tells anyway.
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -42,6 +46,30 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
 
 
+def write_rows(path: Path, value: Any) -> None:
+    """`write_text` of `value` as JSON that the repository keeps: a row a line, so that a diff shows what changed."""
+    write_text(path, _rows(_rounded(plain(value)), 0) + "\n")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def _rows(value: Any, depth: int) -> str:
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if not isinstance(value, dict | list) or not value or depth + len(line) <= ROW:
+        return line
+    inner, outer = "\n" + " " * (depth + 1), "\n" + " " * depth
+    if isinstance(value, list):
+        return f"[{inner}{f',{inner}'.join(_rows(item, depth + 1) for item in value)}{outer}]"
+    parts = (f"{json.dumps(key)}: {_rows(item, depth + 1)}" for key, item in value.items())
+    return f"{{{inner}{f',{inner}'.join(parts)}{outer}}}"
+
+
 def write_text(path: Path, text: str) -> None:
     """`write_bytes` of `text` as UTF-8."""
     write_bytes(path, text.encode())
@@ -57,8 +85,8 @@ def versions(more: Sequence[str] = ()) -> dict[str, str | None]:
     """What was measured with, and the packages `more`; None for one that is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in ("relaxgrad", "torch", "apache-tvm", "transformers", *more):
+    found: dict[str, str | None] = {"python": platform.python_version(), "relaxgrad": __version__}
+    for package in ("torch", "apache-tvm", "transformers", *more):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def scanned(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         carry = torch.tanh(carry @ w + row)
         return carry, carry * 2
 
-    last, rows = scan(step, torch.zeros(3), x)
+    last, rows = scan(step, x.new_zeros(3), x)
     return last.sum() + rows.square().sum()
 
 
@@ -49,17 +50,18 @@ def combined(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_control_flow_trains(loss: Loss, fallbacks: list[str]) -> None:
-    def program(compile: Compile) -> dict[str, Any]:
+    def program(compile: Compile, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
         run, seen = compile(loss), {}
         for step in range(2):
             torch.manual_seed(step)
-            x, w = torch.randn(5, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+            x, w = (torch.randn(shape).to(dtype).requires_grad_() for shape in ((5, 3), (3, 3)))
             value = run(x, w)
             value.backward()
             seen.update({f"{step} value": value.detach(), f"{step} x": x.grad, f"{step} w": w.grad})
         return seen
 
-    agree(program, fallbacks=fallbacks, fullgraph=True)
+    exact = partial(program, dtype=torch.float64)
+    agree(program, exact=exact, fallbacks=fallbacks, fullgraph=True)
 
 
 def loop(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
-from tests.bridge.regressions import Compile, Programs, Tolerance, agree, grads, seen
+from tests.bridge.regressions import Compile, Programs, agree, grads, seen
 
-program = Programs(Tolerance(1e-4, 1e-5))
+program = Programs()
 test_as_eager = program.test()
 
 
@@ -34,6 +34,8 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_compiled_optimizer_steps(name: str) -> None:
+    """Dynamo traces Adam's bias corrections as float32 tensors, where eager computes them in Python."""
+
     def program(compile: Compile) -> dict[str, Any]:
         net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
         optimizer = OPTIMIZERS[name](net.parameters())
@@ -49,7 +51,7 @@ def test_compiled_optimizer_steps(name: str) -> None:
         same = [p.data_ptr() == q for p, q in zip(net.parameters(), pointers, strict=True)]
         return {"state": seen(state), "same": same, **{n: p.detach() for n, p in net.named_parameters()}}
 
-    agree(program, tolerance=Tolerance(1e-4, 1e-5))
+    agree(program, traced=True)
 
 
 @program
@@ -255,5 +257,5 @@ def test_seed_example() -> None:
         (y - 1).pow(2).sum().backward()
         return {"y": y, "w": w.grad, "b": b.grad}
 
-    records = agree(program, tolerance=Tolerance(1e-6, 1e-6))
+    records = agree(program)
     assert [str(r.kind) for r in records] == ["forward", "backward"]

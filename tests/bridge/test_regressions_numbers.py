@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from tests.bridge.regressions import Compile, Programs, Tolerance, agree, grads, seen
+from relaxgrad.coverage.harness.numbers import float64_run
+from tests.bridge.regressions import Compile, Programs, agree, grads, seen
 
 program = Programs()
 test_as_eager = program.test()
@@ -358,29 +360,33 @@ def every_target_ignored(compile: Compile) -> dict[str, Any]:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_models(dtype: torch.dtype) -> None:
-    def program(compile: Compile) -> dict[str, Any]:
-        net = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 8)).to(dtype)
-        x = torch.randn(4, 16, dtype=dtype, requires_grad=True)
+    def program(compile: Compile, widen: torch.dtype = dtype) -> dict[str, Any]:
+        net = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 8)).to(dtype).to(widen)
+        x = torch.randn(4, 16, dtype=dtype).to(widen).requires_grad_()
         y = compile(net)(x)
-        F.cross_entropy(y.float(), torch.tensor([0, 3, 7, 1])).backward()
+        F.cross_entropy(y.to(torch.promote_types(widen, torch.float32)), torch.tensor([0, 3, 7, 1])).backward()
         return {"y": y, "x": x.grad, **grads(net)}
 
-    agree(program, tolerance=Tolerance(3e-2, 4e-3))
+    agree(program, exact=partial(program, widen=torch.float64))
 
 
 def test_autocast() -> None:
-    def program(compile: Compile) -> dict[str, Any]:
+    def program(compile: Compile, enabled: bool = True) -> dict[str, Any]:
         net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5))
         x = torch.randn(4, 3, 8, 8, requires_grad=True)
         c = compile(net)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             y = c(x)
             loss = F.cross_entropy(y, torch.tensor([0, 1, 2, 3]))
         loss.backward()
         plain = c(x)
         return {"y": y, "loss": loss, "x": x.grad, "plain": plain, **grads(net), "mean": net[1].running_mean.clone()}
 
-    agree(program, tolerance=Tolerance(5e-2, 2e-2))
+    def exact(compile: Compile) -> dict[str, Any]:
+        with float64_run():
+            return program(compile, enabled=False)
+
+    agree(program, exact=exact)
 
 
 def _orthogonal(gradient: torch.Tensor, coefficients: tuple[float, ...], steps: int, eps: float) -> torch.Tensor:

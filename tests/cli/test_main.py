@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 import typer
 
+from relaxgrad.bridge import __version__
 from relaxgrad.bridge.errors import UnsupportedOps, UserError
 from relaxgrad.bridge.kinds import Reason, ReasonKind
 from relaxgrad.cli import main as module
@@ -135,11 +136,30 @@ def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage: relaxgrad" in capsys.readouterr().out
 
 
-def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
-    from importlib.metadata import version
+def test_the_command_and_the_records_tell_one_version(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from relaxgrad.cli import doctor
+    from relaxgrad.coverage.harness import records
 
+    for reader in (module, doctor, records):
+        assert reader.__dict__["__version__"] == __version__
+        monkeypatch.setattr(reader, "__version__", "1.2.3")
     assert module.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"relaxgrad {version('relaxgrad')}\n"
+    assert capsys.readouterr().out == "relaxgrad 1.2.3\n"
+    assert records.versions()["relaxgrad"] == doctor.versions()["relaxgrad"] == "1.2.3"
+
+
+@pytest.mark.parametrize("package", ["typer", "pydantic"])
+def test_without_the_extra_the_command_is_one_line(package: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; sys.argv[1:] = ['doctor'];"
+        "from relaxgrad.cli.__main__ import main; raise SystemExit(main())"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert process.stdout == ""
+    assert process.stderr == f"relaxgrad: the command needs {package}: pip install 'relaxgrad[cli]'\n"
 
 
 def test_a_reader_that_goes_away_leaves_no_traceback() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from relaxgrad.benchmarks.check import changes, check_comparable, read_run
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.reports import bench_page
+from tests.benchmarks.records import PROFILE, model
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +58,33 @@ def test_the_command_stores_a_run_with_the_kernels_that_are_shown(tmp_path: Path
     file.write_text(json.dumps(data | {"machine": data["machine"] | {"cpu": "a CPU"}}))
     assert bench_page.main([str(file), "elsewhere"], tmp_path) == 0
     assert "On another machine: a CPU." in (tmp_path / "docs" / "measured.md").read_text()
+
+
+def test_what_is_stored_shows_and_compares_as_the_whole_run(tmp_path: Path) -> None:
+    record = model() | {"inputs": ["x 4"], "profile": copy.deepcopy(PROFILE)}
+    record["profile"]["kernels"][1]["name"] = "fused_" + "tanh_" * 20
+    whole = {key: value for key, value in run().items() if key != "models"} | {"models": [record]}
+    short, other = bench_page.summary(whole), bench_page.summary(whole, others=True)
+    assert bench_page.page(short, {"threads": other}) == bench_page.page(whole, {"threads": whole})
+    assert "rounds" not in json.dumps(short["models"][0]["candidates"])
+    assert bench_page.summary(short) == short
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    file = tmp_path / "docs" / "results" / "bench.json"
+    file.write_text(json.dumps(whole))
+    assert bench_page.main([str(file)], tmp_path) == 0
+    found = read_run(file)
+    check_comparable(file, found, whole["machine"], whole["settings"])
+    now = [model(eager=1.5)]
+    assert [str(c) for c in changes(now, found["models"])] == [str(c) for c in changes(now, whole["models"])]
+
+
+def test_the_stored_run_compares_with_itself() -> None:
+    path = ROOT / "docs" / "results" / "bench.json"
+    found = read_run(path)
+    check_comparable(path, found, found["machine"], found["settings"])
+    same = changes(found["models"], found["models"])
+    assert len(same) > 24
+    assert not any(change.fell for change in same)
 
 
 def test_a_run_of_one_grade_calls_nothing_wrong_that_is_right() -> None:

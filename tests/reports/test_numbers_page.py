@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from relaxgrad.reports.numbers_page import main, page
+from relaxgrad.reports.numbers_page import main, page, summary
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -45,7 +45,7 @@ def cells(text: str, first: str) -> list[str]:
 
 
 def test_what_is_caught_and_what_is_not() -> None:
-    text = page(trial())
+    text = page(summary(trial()))
     assert "2 of 5 faults (40.0%) in 1 models are caught" in text  # an excused fault is not caught
     assert cells(text, "bf16")[1:] == ["2", "1", "1", "0", "0", "0"]
     assert cells(text, "n - 1")[1:] == ["3", "2", "0", "1", "2", "1"]
@@ -54,7 +54,7 @@ def test_what_is_caught_and_what_is_not() -> None:
 
 
 def test_what_is_said_of_legitimate_runs() -> None:
-    text = page(trial())
+    text = page(summary(trial()))
     assert "1 of 3 steps are called wrong" in text
     assert cells(text, "inductor")[1:] == ["2", "1", "1", "1.5x", "1", "0"]
     assert cells(text, "relaxgrad")[1:] == ["0", "0", "0", "-", "0", "0"]
@@ -70,4 +70,4 @@ def test_the_page_is_what_the_stored_trial_makes_of_it(tmp_path: Path) -> None:
     given.write_text(json.dumps(trial()))
     (tmp_path / "docs" / "results").mkdir(parents=True)
     assert main([str(given)], tmp_path) == 0
-    assert (tmp_path / "docs" / "numbers.md").read_text() == page(trial())
+    assert (tmp_path / "docs" / "numbers.md").read_text() == page(summary(trial()))

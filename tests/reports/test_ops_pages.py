@@ -25,8 +25,8 @@ def test_the_pages_are_made_from_the_stored_data() -> None:
 
 def test_the_stored_data_covers_core_aten_and_the_logs() -> None:
     ops = json.loads((ROOT / "docs" / "ops" / "data.json").read_text())["ops"]
-    assert sum(op["core"][1] > 0 for op in ops.values()) == 193
-    assert sum(op["recorded"][1] > 0 for op in ops.values()) > 100
+    assert sum("core" in op for op in ops.values()) == 193
+    assert sum("recorded" in op for op in ops.values()) > 100
 
 
 def write(path: Path, head: dict[str, Any], *records: dict[str, Any]) -> None:

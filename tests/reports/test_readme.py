@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,9 @@ from relaxgrad.reports import readme
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", readme.FILES)
-def test_readme_is_what_the_stored_results_make_of_it(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
+def test_readme_is_what_the_stored_results_make_of_it() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert readme.render(text, ROOT / "docs" / "results") == text, "run `make readme`"
-
-
-def test_the_readmes_say_the_same() -> None:
-    """As many sections, listings and commands, in the same order."""
-    texts = [(ROOT / name).read_text(encoding="utf-8") for name in readme.FILES]
-    commands = [re.findall(r"^(?:relaxgrad|make) .*?(?=  +#)", text, re.MULTILINE) for text in texts]
-    assert commands[0] == commands[1]
-    assert len({(text.count("\n## "), text.count("```"), text.count("](docs/")) for text in texts}) == 1
 
 
 def test_the_stored_audit_is_of_the_whole_zoo() -> None:
@@ -33,6 +23,12 @@ def test_the_stored_audit_is_of_the_whole_zoo() -> None:
 
     stored = json.loads((ROOT / "docs" / "results" / "models.json").read_text(encoding="utf-8"))
     assert [row["model"] for row in stored["models"]] == select("all")
+
+
+def test_what_is_stored_is_what_is_shown() -> None:
+    """Every measurement rewrites these files: they hold summaries, and stay small."""
+    files = [*(ROOT / "docs" / "results").iterdir(), ROOT / "docs" / "ops" / "data.json"]
+    assert sum(file.stat().st_size for file in files) < 400_000
 
 
 def test_a_line_for_all_models_adds_them_up() -> None:

@@ -14,7 +14,9 @@ from torch import nn
 from relaxgrad.bridge.capture import capture_joint, source_of
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.schemas import GraphKind, InputRole, OutputRole
+from relaxgrad.coverage.harness.numbers import float64_run
 from tests.bridge.capture.models import Net, net_inputs, run_by_pytorch
+from tests.accuracy import as_accurate, widened
 
 
 def test_the_signature_says_what_everything_means() -> None:
@@ -56,6 +58,19 @@ def test_the_signature_says_what_everything_means() -> None:
     ]
 
 
+def trained(module: nn.Module, x: torch.Tensor, kwargs: dict[str, Any]) -> dict[tuple[OutputRole, str], Any]:
+    """What the joint graph of Net returns, by PyTorch's own autograd."""
+    torch.manual_seed(3)
+    output = module(x, **kwargs)
+    (output["hidden"][0].sum() + output["out"].sum()).backward()
+    found: dict[tuple[OutputRole, str], Any] = {(OutputRole.MUTATION, name): b for name, b in module.named_buffers()}
+    found |= {(OutputRole.GRADIENT, name): p.grad for name, p in module.named_parameters()}
+    found[OutputRole.GRADIENT, "args[0]"] = x.grad
+    found[OutputRole.OUTPUT, "output['hidden'][0]"] = output["hidden"][0]
+    found[OutputRole.OUTPUT, "output['out']"] = output["out"]
+    return found
+
+
 @pytest.mark.parametrize("decompose", ["core_aten", "none"])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_the_values_are_eagers(decompose: str, dynamic: bool) -> None:
@@ -63,18 +78,12 @@ def test_the_values_are_eagers(decompose: str, dynamic: bool) -> None:
     graph = capture_joint(module, args, kwargs, decompose=decompose, dynamic=dynamic)
     torch.manual_seed(3)
     found = run_by_pytorch(graph, module, args, kwargs)
-    torch.manual_seed(3)
-    output = module(*args, **kwargs)
-    (output["hidden"][0].sum() + output["out"].sum()).backward()
-    members = dict(module.named_buffers())
-    wanted = {(OutputRole.MUTATION, name): buffer for name, buffer in members.items()}
-    wanted |= {(OutputRole.GRADIENT, name): p.grad for name, p in module.named_parameters()}
-    wanted[OutputRole.GRADIENT, "args[0]"] = args[0].grad
-    wanted[OutputRole.OUTPUT, "output['hidden'][0]"] = output["hidden"][0]
-    wanted[OutputRole.OUTPUT, "output['out']"] = output["out"]
+    wide = copy.deepcopy(module).double()
+    with float64_run():
+        exact = trained(wide, args[0].detach().double().requires_grad_(), widened(kwargs))
+    wanted = trained(module, args[0], kwargs)
     assert found.keys() == wanted.keys()
-    for key, value in wanted.items():
-        torch.testing.assert_close(found[key], value.detach(), rtol=1e-5, atol=2e-6, msg=str(key))
+    as_accurate(exact, wanted, found)
 
 
 def test_with_a_loss_the_output_is_the_loss_and_the_targets_are_constants() -> None:

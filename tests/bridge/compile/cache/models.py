@@ -7,6 +7,7 @@ values, as they may have in another process.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import sys
@@ -20,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
 from relaxgrad.bridge.compile.cache import key as cache_key
+from relaxgrad.coverage.harness.numbers import compare_all, float64_run, same
 
 # The sources may be edited while the tests run, which is none of these tests' business.
 cache_key.sources = lambda: "as they were"  # type: ignore[assignment]  # was cached
@@ -115,14 +117,17 @@ def run(build: Callable[[], tuple[Any, list[Any]]], then: list[Any] | None, dyna
     model, inputs = build()
     torch.manual_seed(0)
     reference, _ = build()
+    wide = copy.deepcopy(reference).double() if isinstance(reference, nn.Module) else reference
     compiled = torch.compile(model, backend=relaxgrad, dynamic=dynamic or None, fullgraph=True)
     digests, right = [], True
     with record_graphs() as records:
         for given in [inputs] if then is None else [inputs, then]:
             found = results(compiled, model, given)
             expected = results(reference, reference, given)
+            with float64_run():
+                exact = results(wide, wide, [t.double() for t in given])
             assert found.keys() == expected.keys()
-            right &= all(torch.allclose(found[k], expected[k], rtol=1e-4, atol=1e-5) for k in expected)
+            right &= all(c.passed or same(found[c.name], expected[c.name]) for c in compare_all(exact, expected, found))
             digests.append({name: digest(tensor) for name, tensor in found.items()})
     return {
         "digests": digests,

@@ -17,6 +17,7 @@ from relaxgrad.bridge.devices.cpu.schedule.each_block import EachBlock
 from relaxgrad.bridge.importer.compute import layout, norm, pointwise, reduce
 from relaxgrad.bridge.targets import resolve_target
 from tests.bridge.compile.kernels import build, build_symbolic
+from tests.accuracy import as_accurate, widened
 
 ACCUMULATE = ("float32", "float64", "float32")
 
@@ -172,7 +173,7 @@ def test_reshapes_of_slices_of_reshapes_are_stored_between() -> None:
 def test_softmax_rows_share_one_loop(which: str, rows: int, columns: int) -> None:
     x = torch.randn(rows, columns) * 5
     (y,), kernel = build(lambda t: getattr(norm, which)(t, 1, *ACCUMULATE), x)
-    torch.testing.assert_close(y, getattr(torch, which)(x, 1), rtol=2e-6, atol=1e-6)
+    as_accurate(getattr(torch, which)(x.double(), 1), getattr(torch, which)(x, 1), y)
     if columns > 16 and columns % 16 == 0 and rows > 1:
         text = _text(kernel)
         assert text.count(f"in range(T.int64({rows}))") == 1, "one loop over the rows"
@@ -188,9 +189,11 @@ def test_layer_norm_gives_statistics_and_output_of_one_kernel(shape: tuple[int, 
         return norm.layer_norm(t, w, b, axis, 1e-5, *ACCUMULATE, "float32")
 
     outputs, _ = build(layer_norm, x, weight, bias)
-    expected = torch.native_layer_norm(x, [shape[-1]], weight, bias, 1e-5)
-    for seen, wanted in zip(outputs, expected, strict=True):
-        torch.testing.assert_close(seen, wanted, rtol=1e-5, atol=1e-6)
+    exact, eager = (
+        list(torch.native_layer_norm(given[0], [shape[-1]], *given[1:], 1e-5))
+        for given in (widened([x, weight, bias]), [x, weight, bias])
+    )
+    as_accurate(exact, eager, outputs)
 
 
 @pytest.mark.parametrize("dims", [[0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]], ids=str)
@@ -205,7 +208,7 @@ def test_sums_over_any_dims(dims: list[int], shape: tuple[int, ...], keepdim: bo
 def test_column_sum_runs_over_neighbouring_columns() -> None:
     x = torch.randn(40, 64)
     (y,), kernel = build(lambda t: reduce.sum_as(t, [0], False, "float64", "float32"), x)
-    torch.testing.assert_close(y, x.sum(0), rtol=1e-5, atol=1e-5)
+    as_accurate(x.double().sum(0), x.sum(0), y)
     assert "T.vectorized(T.int64(16))" in _text(kernel)
 
 
@@ -234,7 +237,7 @@ def test_symbolic_sizes_have_lanes(ours: Any, theirs: Any, dims: tuple[str | int
     inputs = [torch.randn(size) for size in sorted(sizes)]
     results, kernel = build_symbolic(ours, dims, inputs)
     for y, x in zip(results, inputs, strict=True):
-        torch.testing.assert_close(y, theirs(x), rtol=2e-6, atol=2e-6)
+        as_accurate(theirs(x.double()), theirs(x), y)
     text = _text(kernel)
     assert "T.vectorized(T.int64(16))" in text
     assert ("pragma_loop_partition_hint" in text) == isinstance(dims[1], str)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The candidates: how each compiles a training step, and what it tells of its compilation. In a worker's process."""
 
 from __future__ import annotations

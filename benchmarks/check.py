@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run held against a stored one: ratios, never raw times, within a band that the spreads of both runs give.
 
 Note [The noise band]

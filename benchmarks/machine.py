@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine that was measured on: what must be the same for two runs to be compared."""
 
 from __future__ import annotations

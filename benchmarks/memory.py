@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resident memory of this process, its highest value since a moment, and what the allocator does. Linux.
 
 Note [Highest resident memory]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names of the candidates. Imports no torch."""
 
 from __future__ import annotations

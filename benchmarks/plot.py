@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plot of a run: a step's time against eager's and Inductor's, model by model."""
 
 from __future__ import annotations

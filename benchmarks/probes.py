@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Inductor finds out about a machine, shared by the processes of a run.
 
 With its caches off it compiles half a dozen small programs anew in each process, to see which vector instructions

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which library a matrix product should go to: the BLAS and oneDNN on the products of real training graphs.
 
 `python -m relaxgrad.benchmarks.products [MODEL...]` (the models of `--zoo perf` where none is named) takes every static

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a step's time goes, and how far that is from what the machine can do: a roofline.
 
 Note [Share of the limit]

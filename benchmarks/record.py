@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a benchmark finds out: plain data, a schema number, JSON. Imports no torch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reference worker: eager's first step and its float64 reference, and every candidate's first step against them.
 
 The rule is that of `relaxgrad train` (coverage/harness/numbers.py); where a first step is not right,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One model, every candidate: right first, then timed in interleaved rounds. The parent's side; it imports no torch.
 
 Note [The protocol of a benchmark]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A candidate's worker: a session that compiles a training step, runs it when it is told to, and says what it cost.
 
 Commands: `first` (the first step; leaves its values in a file for validation), `round` (timed steps), `finish` (what is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of a run, as Markdown: step times and ratios, first steps and memory, the profile of a model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch training graphs in, running TVM code out.
 
 The folders are the pipeline, in order: `capture` (live module -> CapturedGraph), `importer` (CapturedGraph ->

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one stage tells a later one in attributes of a Relax module: each name here, with what it says.
 
 The importer writes them, and the passes of compile/ read and replace them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The torch.compile backend: AOTAutograd's graphs, each compiled by graph.py. Glue only."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a device decides, asked of it in one place: from the tensors that it takes to the memory that a graph runs in.
 
 A device is a folder of `bridge/devices` whose `__init__.py` has it as `DEVICE`. What `Device` says by itself is the

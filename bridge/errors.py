@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exceptions of the bridge. Each message says what was wrong, where, and what to do next."""
 
 from __future__ import annotations

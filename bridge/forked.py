@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A function in a fork of this process: what the process holds is there, and a crash or a hang costs nothing else.
 
 POSIX only. The fork has the one thread that made it: the function must not wait for another, nor for a lock that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One AOTAutograd graph made to run: as compiled code, or in ATen with the reason."""
 
 from __future__ import annotations

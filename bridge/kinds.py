@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How an op runs, and the typed reasons of a refusal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RELAXGRAD_LOGS: what becomes of each graph while a user trains, printed to stderr through the logger
 `relaxgrad.stages`.
 

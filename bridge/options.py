@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `torch.compile(model, backend="relaxgrad", options={...})` takes; backend.py says what each option does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the importer hands on: a Relax module and the plan by which the runtime feeds it and reads it.
 
 Sizes that depend on symbols are never computed twice: each distinct expression has a number in `CallingPlan.scalars`,

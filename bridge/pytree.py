@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nested tuples, lists, dicts and registered containers, as AOTAutograd flattens them."""
 
 from __future__ import annotations

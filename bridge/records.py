@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of what became of each graph, and who hears of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recurrent layers in training: Dynamo made to trace them, and AOTAutograd to take them apart as they train.
 
 Both are worked around here because no public option of torch does; see the two notes. torch_api.py, which alone knows

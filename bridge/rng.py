@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random numbers drawn in place, into a new tensor of given strides: what the extern calls of random ops call.
 
 Each function is called `function(size, stride, dtype, *args, **kwargs)` with the arguments of the Tensor method of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dataclasses that cross a border between folders of the bridge; each field says who fills it.
 
 CapturedGraph -> Translation -> Executable. CapturedGraph and GraphRecord live here; Translation is in plan.py, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attributes of other modules replaced for the time being, safe where several threads do it at once.
 
 `unittest.mock.patch` restores what it found: of two threads whose scopes overlap, the one that ends last puts the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets by name: what this machine can compile for, what it can run, and the TVM target behind each name.
 
 A name is `KIND` or `KIND:MODEL`: a kind of target of TVM's, and this machine's model of it or another; `auto` is the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The only file that imports private torch names.
 
 AOTAutograd is not a stable public interface. Everything of it that the bridge stands on goes through this module, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One probe for each private torch name: it *uses* the name as the bridge does, and raises when the outcome is another.
 
 A probe takes torch_api as its argument, which alone imports private names, and returns in words what it saw. Its key is

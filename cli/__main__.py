@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad`, and `python -m relaxgrad.cli`: the command, or one line that says what to install for it."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad audit`: models against the five blockers, or operators one by one: what is right, and what ran it."""
 
 from __future__ import annotations

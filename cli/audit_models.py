@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of `relaxgrad audit` that takes models: runs them, and shows each finding with its source lines."""
 
 from __future__ import annotations

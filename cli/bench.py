@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad bench`: the training step's time, start and memory beside eager's and Inductor's, right ones only."""
 
 from __future__ import annotations

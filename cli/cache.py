@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad cache`: the compiled graphs that are kept on disk."""
 
 from __future__ import annotations

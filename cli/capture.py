@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad capture`: prints the training graph of a model with the meaning of its inputs and outputs."""
 
 from __future__ import annotations

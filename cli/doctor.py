@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad doctor`: versions, what this machine compiles and runs, and whether torch still has what we stand on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad explain`: one model's way through the stack, on a page or in the terminal."""
 
 from __future__ import annotations

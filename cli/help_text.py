@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the help of every command reads: flags without a type, paragraphs that fill the terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: one typer app, one module per command, and one place where errors become exit codes.
 
 Exit codes: 0 done, 1 failed or the thing measured fell short, 2 bad usage, 130 interrupted. Command modules import

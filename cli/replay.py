@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad replay`: runs a graph sample again, and compares what comes out with what it says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad report`: the feasibility report of models; `report diff` of two reports, `report merge` of audits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad train`: trains models in eager and on TVM side by side, and says whether TVM trained them."""
 
 from __future__ import annotations

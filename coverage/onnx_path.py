@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX as a second path to TVM: the same training graphs through torch's exporter, ONNX's checker, TVM's ONNX importer.
 
 What comes out is validated by the float64 rule, on TVM and in onnxruntime where that is installed.

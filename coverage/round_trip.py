@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graph samples there and back: `python -m relaxgrad.coverage.round_trip [MODEL...] [-o DIR] [--backend NAME,...]`.
 
 Saves the graphs of each model as samples in one process (joint, joint without decomposition, forward, backward, and the

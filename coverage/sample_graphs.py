@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The graphs of a model with the values of one run of them, for samples; and what a replay's outputs are worth."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's own PyTorch importer on the graphs of a model: which it takes, and which of those it gets right.
 
 Each training graph that PyTorch hands to a backend is exported as it stands, translated by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verification status of each op: what the sweeps found, as a table that is stored with the package."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bridge on several torch releases: probes and a short suite in a fresh environment for each; the result is stored.
 
 `python -m relaxgrad.coverage.versions 2.11.0 2.12.1 [--folder DIR] [--index-url URL]` makes a virtual environment below

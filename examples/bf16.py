@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains in bfloat16 under `torch.autocast`: products in bfloat16, parameters and the loss in float32.
 
     python examples/bf16.py --steps 200

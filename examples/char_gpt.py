@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small GPT on a text that ships with Python, character by character, and writes a few lines of its own.
 
     python examples/char_gpt.py --steps 300

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small convolutional network on scikit-learn's 1,797 digits of 8 x 8 pixels, and tests it on those held out.
 
     pip install scikit-learn && python examples/digits_cnn.py --epochs 5

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face's Trainer on a model that relaxgrad compiles: `model.compile(backend="relaxgrad")` before Trainer.
 
     pip install "transformers>=5" accelerate && python examples/hf_trainer.py --steps 60

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/architecture.md: the rooms of the code, what each is for, and which imports which, read out of the sources."""
 
 from __future__ import annotations

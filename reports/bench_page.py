@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/measured.md: the tables of stored runs of `relaxgrad bench`.
 
 `python -m relaxgrad.reports.bench_page RUN.json` stores what is shown of the run as docs/results/bench.json and writes

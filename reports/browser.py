@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A headless Chromium, for pictures of pages and for tests of them; playwright drives it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the Markdown pages share: templates, and text that stands in a table's cell."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/models.md: every model of an audit, whether it trains, what runs it, and what stands in the way.
 
 `python -m relaxgrad.reports.models_page AUDIT` reads the audit.jsonl of `relaxgrad audit --zoo all -o DIR` (or a merged

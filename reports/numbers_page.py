@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/numbers.md: the rule of validation, and a study of what it catches.
 
 `python -m relaxgrad.reports.numbers_page TRIAL.json` stores the counts of what `python -m relaxgrad.coverage.trial.run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/onnx.md: how far training graphs come by way of ONNX.
 
 `python -m relaxgrad.reports.onnx_page AUDIT` reads the audit.jsonl of `relaxgrad audit MODEL... --via onnx -o DIR` into

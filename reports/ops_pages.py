@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pages of docs/ops from the records of `relaxgrad audit`: a page per family of operators, and an overview.
 
 `python -m relaxgrad.reports.ops_pages DIR...` reads the records (*.jsonl) of finished sweeps in those folders into

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A picture of a page's beginning: `python -m relaxgrad.reports.picture REPORT.html -o docs/pictures/report.png`.
 
 The picture of the README is one of a report: `relaxgrad report -o out`, then `make picture`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of the README, made from stored results: `python -m relaxgrad.reports.readme` (or `make readme`).
 
 A table stands between two comment lines, `<!-- NAME:begin -->` and `<!-- NAME:end -->`; everything between them is

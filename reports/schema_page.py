@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/report-schema.md, the keys of report.json: `python -m relaxgrad.reports.schema_page [-o FILE]`.
 
 Made of the classes in feasibility/schema.py, their descriptions included. A test holds that the page is what this makes

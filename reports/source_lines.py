@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Source lines as pages show them: `file:line (code)` with a path that is no longer than it must be."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/tutorial.md: autograd's tape, the joint graph, backward rules and backends, on examples of a few lines.
 
 `python -m relaxgrad.reports.tutorial_page` runs every listing and writes the page with what it printed. A test makes

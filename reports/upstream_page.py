@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/upstream.md, the known bugs of TVM with a script each: `python -m relaxgrad.reports.upstream_page [-o FILE]`.
 
 Runs every script of coverage/upstream/known_bugs and writes the page from what they print. One script takes 5 to 20 s.

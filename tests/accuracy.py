@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The float64 rule as an assertion: what a result must be held to where eager's own bits are not asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of every test: one thread, no network, the same seed, and no compiled graph left over from another test."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of what a test may be skipped for: what the machine lacks, and never what the project does.
 
 A run that has prepared the machine (`.ci/run`) names the kinds that must be there in RELAXGRAD_TESTS_NEED, parted by

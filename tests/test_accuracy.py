@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests hold values to: the float64 rule, which notices an error that is a few times eager's."""
 
 from __future__ import annotations
@@ -7,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.bridge.regressions import Compile, Program, agree
 from tests.accuracy import as_accurate
+from tests.bridge.regressions import Compile, Program, agree
 
 
 def test_an_error_beyond_eagers_is_found() -> None:

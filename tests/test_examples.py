@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples learn what they say: the loss falls, on graphs that TVM runs."""
 
 from __future__ import annotations

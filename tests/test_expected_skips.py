@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Skips have a row in their table, and a prepared machine has none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules of the layers: where code may live, what may import what, and that the package that is built is whole."""
 
 from __future__ import annotations

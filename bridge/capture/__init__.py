@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live module -> CapturedGraph: a training graph, and what each of its inputs and outputs means."""
 
 from .coalesce import coalesce_saved

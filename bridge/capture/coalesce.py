@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many small tensors that a forward graph saves for its backward, handed over as few.
 
 Note [Coalesced activations]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decomposition tables by name: `core_aten` (torch's own, changed where training needs it) and `none`.
 
 Note [What the core_aten table changes]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decompositions of the `_foreach_*` ops, in which optimizers write a step over all parameters at once."""
 
 from __future__ import annotations

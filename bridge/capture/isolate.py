@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Capturing a module without leaving a trace in it."""
 
 from __future__ import annotations

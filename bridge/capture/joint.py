@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The joint forward and backward graph of a live module."""
 
 from __future__ import annotations

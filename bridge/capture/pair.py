@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forward and backward graphs of a module, as torch.compile hands them to a backend."""
 
 from __future__ import annotations

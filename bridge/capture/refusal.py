@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What to tell the user when a module cannot be captured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each input and output of a training graph means, read off AOTAutograd's descriptors.
 
 AOTAutograd writes a typed descriptor on every placeholder (`meta["desc"]`) and the list of them on the output node. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which line of the user's model a graph node came from."""
 
 from __future__ import annotations

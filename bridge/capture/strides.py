@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eager's strides for ops whose decomposition or shape function has others.
 
 Note [Strides that eager gives]

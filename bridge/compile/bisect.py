@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """After TVM failed to compile a graph: which of its nodes is to blame, so that the others still run on TVM."""
 
 from __future__ import annotations

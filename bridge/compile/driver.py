@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A captured graph to a compiled one, by three strategies with one result: found in the cache, compiled by this
 process, or compiled by a child of it."""
 

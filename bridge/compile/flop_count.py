@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much a kernel computes: the vector instructions' worth of arithmetic in one call, for a roofline.
 
 An operation is one arithmetic instruction on one float32: a sum, a product (with a sum or without: a fused one is one),

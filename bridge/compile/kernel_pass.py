@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Module passes that change one kernel at a time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The passes between the importer's Relax module and machine code, in order."""
 
 from __future__ import annotations

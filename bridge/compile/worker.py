@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A graph compiled in a fork of this process, while this one goes on tracing.
 
 Note [Why a worker]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The attributes that a graph reads: tensors that are inputs of the compiled graph, and rarely something else."""
 
 from __future__ import annotations

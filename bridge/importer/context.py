@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What converters see: the state of the translation, and calls into ATen."""
 
 from __future__ import annotations

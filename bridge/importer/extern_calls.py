@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls from the compiled graph into ATen: library kernels, random numbers, and fallbacks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The inputs of a graph: tensors, symbolic sizes, constants, and where the runtime reads the value of each symbol."""
 
 from __future__ import annotations

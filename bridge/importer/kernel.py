@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensor expression -> PrimFunc and the call to it.
 
 TVM's own `call_te` renames the size variables of the arguments, so that sizes which a converter closes over are no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of computations: what two calls of one key compute is one kernel.
 
 A model repeats its layers. Whether two tensor expressions are the same is known before they are built, from the

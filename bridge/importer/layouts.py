@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where each value lies in memory, and the check of every result against its FakeTensor.
 
 Note [Storages and strided views]

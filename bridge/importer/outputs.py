@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The outputs of a graph: which leave the Relax function, which are views of memory that the caller has already.
 
 Note [Old values]

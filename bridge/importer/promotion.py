@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ATen's type promotion (c10/core/ScalarType.h, TensorIterator): dimensions, then 0-d tensors, then Python numbers."""
 
 from __future__ import annotations

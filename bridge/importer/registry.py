@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ways to run an op, as data: for each overload a list of implementations, of every device or of one.
 
 An implementation has a kind, may be a device's own, and may have conditions; the first one whose conditions hold

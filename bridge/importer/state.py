@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of one translation: the graph, the value of each node, its sizes, and the kernels that are made for it."""
 
 from __future__ import annotations

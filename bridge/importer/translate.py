@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FX graph -> Relax module: walks the nodes in order, one converter each, and checks every result's type.
 
 Note [Effectful calls]

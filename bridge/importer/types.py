@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FakeTensor -> Relax type, SymInt -> tirx expression, and memory layouts read off a FakeTensor."""
 
 from __future__ import annotations

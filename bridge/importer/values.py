@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values that FX nodes become while a graph is translated."""
 
 from __future__ import annotations

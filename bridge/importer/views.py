@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ops whose result is a view of their first argument."""
 
 from __future__ import annotations

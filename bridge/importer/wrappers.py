@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The higher-order ops that AOTAutograd wraps around plain ones, as plain nodes of the graph.
 
 The partitioner wraps a random op that backward draws again (activation checkpointing with dropout):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A compiled graph: code and the plan to call it, apart from the tensors and source lines of any one model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A compiled graph as a function from tensors to tensors with eager's strides, aliasing and mutation.
 
 Note [Memory and sizes]

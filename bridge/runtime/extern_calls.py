@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python side of calls into ATen: a function for each extern call, and the packed function that TVM calls.
 
 Note [What a call returns]

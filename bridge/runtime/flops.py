@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes and floating-point operations of a call, told by the shapes of its arguments and results.
 
 Bytes count each argument and result once, as if each crossed memory exactly once: less than what moves where a kernel

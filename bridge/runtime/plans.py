@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The importer's plans as Python functions, made once when a graph is compiled: what a call does is then only calls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the time of compiled graphs goes: wall time, bytes and operations by kernel, library call and ATen call."""
 
 from __future__ import annotations

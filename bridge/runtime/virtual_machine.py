@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's runtime without TVM's compiler: loads compiled libraries and runs them in Relax's virtual machine.
 
 Note [Only the runtime]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One blocker of an audit, or the path through ONNX, measured anew after a mend of what measures it.
 
 `python -m relaxgrad.coverage.audit.again DIR "in-place and optimizer state" [MODEL...]` replaces the finding in the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One model through the whole audit: trained beside eager, its nodes classified, its blockers measured.
 
 `audit_model` runs in the caller's process and puts everything that compiles into worker processes; `audit_task` is what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An audit of many models: each in processes of its own, each record written as soon as it is there.
 
 The file is JSON lines: first what was asked for and what was measured with, then a record a model. It only grows, a

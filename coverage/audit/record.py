@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an audit finds out about one model. Imports no torch, so that the command's own process stays light."""
 
 from __future__ import annotations

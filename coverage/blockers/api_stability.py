@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocker 3, API stability: every private torch name that the bridge stands on, exercised; and a matrix of versions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocker 2, dynamic shapes: what a model does when batch and sequence sizes change, and what symbolic sizes cost."""
 
 from __future__ import annotations

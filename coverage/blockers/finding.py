@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an analysis of one blocker comes to. Imports no torch: a command that only shows findings stays light."""
 
 from __future__ import annotations

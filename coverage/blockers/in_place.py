@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocker 4, in-place operations and optimizer state: what a training step writes to, and whether it survives."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocker 5, maintenance: what the bridge is made of, how old its parts are, and what upstream gets wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocker 1, operator coverage: what each node of a model's training graphs runs as, and where time goes by kind."""
 
 from __future__ import annotations

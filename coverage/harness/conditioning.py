@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a problem is ill-conditioned: asked where a result is not right, before anything is called wrong.
 
 Note [Ill-conditioned]

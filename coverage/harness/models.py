@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MODEL on the command line -> Problem: a zoo name, `path/to/file.py:factory` or `package.module:factory`.
 
 A factory takes no arguments and returns (module, inputs) or (module, inputs, loss_fn): inputs are a tensor, a tuple of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one tolerance module: two grades by the distance to float64, and the float64 run that they need.
 
 Note [The float64 rule]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training problem: a module in train mode, its inputs, its loss. What the zoo and a user's factory both become."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one process runner: a task in a worker process of its own, so that a crash or a hang costs that task alone.
 
 A task is a function `task(arguments: dict, emit: Callable[[dict], None]) -> dict` of JSON-able values. It is named, not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of the measurements: written whole or not at all, and valid JSON whatever was measured."""
 
 from __future__ import annotations

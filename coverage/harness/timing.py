@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one timing primitive: candidates in interleaved rounds (A B A B ...), so that a slow moment hits all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One candidate of a training comparison: its own copy of the problem, its optimizer and its random state."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains one problem in eager and compiled, side by side, and says whether the compiled one trained.
 
 Note [The protocol of a training comparison]

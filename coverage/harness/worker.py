@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worker's side of process.py: `python -m relaxgrad.coverage.harness.worker`, JSON lines on stdin, events on a
 pipe.
 

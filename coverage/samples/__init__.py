@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graph samples: a graph with its inputs and what comes out, as files that stand alone and can be checked.
 
 A folder with sample.json (schema.py), tensors.bin (the bytes of the inputs) and graph.txt (for people; never read).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The groups of nodes that fuse into one kernel, as graphs of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a sample: what is refused, and the graph and inputs that it holds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a sample on a backend and compares what comes out with what the sample says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a captured graph as a sample."""
 
 from __future__ import annotations

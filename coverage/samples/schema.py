@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """sample.json: its versioned schema, and the arguments of nodes as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs for a joint graph, by what each of them means."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs one call of an operator, forward and backward: in eager, in another dtype, or under torch.compile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One call of an operator, validated: forward and backward through the backend, beside eager and a float64 reference.
 
 Note [How a call is validated]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every operator overload that torch tags as core ATen, called directly, forward and (where eager has one) backward.
 
 The calls are in data/core_aten_calls.txt, in the format of the operator logs: add a line there to check one more case.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a sweep in worker processes: a crash or a hang costs one sample, an interrupt costs none that is done."""
 
 from __future__ import annotations

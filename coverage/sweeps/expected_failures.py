@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of samples that are known to fail, with a reason each: coverage/sweeps/expected_failures.tsv.
 
 A line has four columns parted by tabs: sweep (with its dtype, as `opinfo/float32`), entry, sample (a number, or `*`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random small graphs, forward and backward through the backend against eager; a failing one is shrunk to a script.
 
 A graph is Python source: the text that is printed is the text that was run. It is written line by line, each line run

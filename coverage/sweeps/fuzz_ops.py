@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the fuzzer may write in a line: expressions over earlier values, with the ops of the bridge's registry.
 
 Note [Exact values]

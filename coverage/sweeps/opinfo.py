@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's operator database (OpInfo) as a sweep: every sample input of every entry, forward and backward."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded operator calls (PyTorch's operator_inp_logs format) as a sweep: each rebuilt, translated and validated.
 
 The text format: a line `Operator: aten.mm.default`, then for each distinct input a line `cnt: 3, ((T([8, 4], f16),

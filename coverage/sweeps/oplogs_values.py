@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs for a recorded call: sizes scaled down to what this machine checks soon, and random values that make sense.
 
 Note [Scaling a recorded call]

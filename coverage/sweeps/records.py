@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records of a sweep on disk: JSON lines, one a sample, after a first line that says what was swept.
 
 A line is written whole in one call and the file only grows, so that whatever ends the sweep leaves every finished

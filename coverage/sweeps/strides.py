@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strides of results: OpInfo's samples with their tensors laid out anew; eager's strides against what a compiler has.
 
 Three ways are compared with eager: `fake` (torch's FakeTensors on the op as the user calls it), `traced` (the bridge's

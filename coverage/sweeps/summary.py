@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the records of a sweep add up to: per entry, per op, and in one line. Plain dicts, ready for JSON."""
 
 from __future__ import annotations

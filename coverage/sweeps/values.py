@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies of a call's inputs: laid out like the originals, widened, or with one size grown."""
 
 from __future__ import annotations

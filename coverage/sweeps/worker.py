@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worker's side of a sweep: goes through its share of the calls in one long-lived process.
 
 A sweep is a module with a subclass of BaseSweep called `Sweep`. The worker says `begin` before each sample and `record`

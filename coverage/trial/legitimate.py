@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Legitimate runs of a training step, validated: eager's own variants, and compilers without a planted fault."""
 
 from __future__ import annotations

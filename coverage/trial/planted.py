@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults planted in one op of a training graph, run in PyTorch's own kernels, and validated.
 
 A model is traced once; its graphs run node by node, and one fault at a time is active at one node. A fault that leaves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trial itself: `python -m relaxgrad.coverage.trial.run OUT.json` (about 40 minutes on one core).
 
 Each model is a task in a worker process; OUT.json is written after each, and a model that it already has is not tried

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the scripts of known_bugs/, each in a process of its own, and says which bugs of TVM are still there.
 
 A script prints `expected: ...`, then `seen: ...`; where the bug kills the process, the first line alone. Its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The zoo: small training problems of the architectures people train, in train mode with dropout on.
 
 The table below is all that is read to list or check names; a factory's file (and torch, transformers) is imported

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speech and sound: Hugging Face models with small random configurations, and two networks in plain torch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generative models of images in plain torch: diffusion, autoencoder, adversarial pair, super-resolution."""
 
 from __future__ import annotations

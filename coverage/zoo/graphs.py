@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graph networks in plain torch: messages gathered along edges, and scattered onto nodes. Node classification.
 
 A graph has 40 nodes of 16 features and 160 directed edges, with a self-loop at each node where the model wants one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of images and text together: Hugging Face models with small random configurations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Problems of the size of a small training on a CPU, to be timed: their architectures are elsewhere in the zoo, tiny.
 
 Text: 4 layers of width 256, batches of 4 rows of 128 tokens, 4096 words. Images: 8 of 3 x 64 x 64. Dropout is on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recommenders in plain torch: embedding bags and tables, crossed features, towers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recurrent networks: language models of two layers, a tagger, a translator with attention, a cell called in a loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Losses of reinforcement learning on a batch of experience, in plain torch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks for tables in plain torch: numbers and categories in the columns, one class or number for a row."""
 
 from __future__ import annotations

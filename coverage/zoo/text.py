@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes and batches that the text models of the zoo share, and torch's own transformer encoder.
 
 Batch 4, 24 tokens, width 64, 2 layers. Dropout is 0.1 wherever the architecture has it. The Hugging Face models

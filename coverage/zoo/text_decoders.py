@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face decoders for text: causal language models with small random configurations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face encoders for text, with small random configurations and padded batches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face encoder-decoders for text, with small random configurations and padded sources."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of timm, which `pip install relaxgrad[vision]` brings, on 4 images of 64 x 64, in their smallest widths."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Problems of a handful of operators."""
 
 from __future__ import annotations

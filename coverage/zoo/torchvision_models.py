@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of torchvision, which `pip install relaxgrad[vision]` brings, on 4 images of 64 x 64."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes and batches that the image models of the zoo share: 4 images of 3 x 32 x 32, 10 classes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutional image classifiers: one in plain torch, and Hugging Face models with small random configurations."""
 
 from __future__ import annotations

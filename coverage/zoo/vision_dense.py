@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Segmentation, depth and detection: an output for every pixel, or a set of boxes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Image transformers from Hugging Face, with small random configurations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a stage is made of: tables and listings, whose rows and lines may lead to others and belong to others."""
 
 from __future__ import annotations

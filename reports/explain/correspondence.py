@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which nodes belong together: a forward operation, what differentiates it, and what became of both.
 
 Note [Correspondence]

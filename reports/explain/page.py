@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stages as one page without network, and as text for the terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stages of one model, as tables and listings: what `relaxgrad explain` shows, in the terminal and on the page."""
 
 from __future__ import annotations

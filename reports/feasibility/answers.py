@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the records of an audit and of a benchmark to answers: yes, no, and what is missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The charts of report.html, as numbers: rows of bars, in percent of the width of their track."""
 
 from __future__ import annotations

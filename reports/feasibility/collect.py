@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Audits and benchmarks models, and gathers what was found: the work behind `relaxgrad report`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What changed between two reports, the worse things first."""
 
 from __future__ import annotations

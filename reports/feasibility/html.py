@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """report.html: one file without network, for screens of any width, paper, light and dark."""
 
 from __future__ import annotations

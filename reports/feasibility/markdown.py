@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """report.md: the report as Markdown."""
 
 from __future__ import annotations

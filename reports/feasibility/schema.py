@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """report.json: its versioned schema. Validated when it is written and when it is read.
 
 docs/report-schema.md is made of these classes (`python -m relaxgrad.reports.schema_page`). Note [Versions] is its rule.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records as a run leaves them, made without one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions that stand in for the reference and for candidates: no model, given times, and a log of who ran when."""
 
 from __future__ import annotations

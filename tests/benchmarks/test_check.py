@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run against a stored one: the band, what falls out of it, and files that say nothing about this machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Highest resident memory belongs to the part that is meant, and the tuned allocator keeps what is freed."""
 
 from __future__ import annotations

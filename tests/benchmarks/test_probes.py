@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Inductor finds out about a machine is found out once in a run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The products of training graphs, timed in two libraries."""
 
 from __future__ import annotations

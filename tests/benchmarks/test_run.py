@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order of a benchmark: right first, one at a time, in interleaved rounds; whatever goes wrong is a row."""
 
 from __future__ import annotations

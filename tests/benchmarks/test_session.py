@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real workers on a tiny model: validation finds what is planted, and what a candidate tells is true."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run shows: tables, geometric means, the profile, the plot."""
 
 from __future__ import annotations

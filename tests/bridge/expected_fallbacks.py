@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ops that the programs of test_regressions_*.py are known to run in ATen, a reason each.
 
 The programs must be right all the same. An op that is listed and no longer falls back fails the test: strike it out.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One program run twice, in eager and compiled by the bridge, and everything compared that a user can see."""
 
 from __future__ import annotations

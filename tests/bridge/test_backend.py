@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The backend's own promises: options, typed reasons, one exception with all of them, records of what was compiled."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions in forks: what they return, and how a fork that ends otherwise is told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RELAXGRAD_LOGS: prints the stages of each graph that was compiled, and changes nothing of it."""
 
 from __future__ import annotations

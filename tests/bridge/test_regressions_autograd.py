@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Autograd around a compiled graph: retained graphs, order of calls, hooks, custom functions, checkpoints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Control flow with graphs for bodies: each op runs in ATen inside the compiled graph, with a reason, and trains."""
 
 from __future__ import annotations

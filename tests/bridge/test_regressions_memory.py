@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strides, aliases, storage offsets and empty tensors: what the caller gets lies in memory as eager's does."""
 
 from __future__ import annotations

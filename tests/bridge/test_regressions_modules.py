@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole training steps: optimizers compiled, attention, parametrizations, outputs of every container, data parallel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values at the edges: promotion, accumulation, NaN, infinity, wrapped integers, indices, second outputs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a long-lived process meets: threads, errors in the middle of a graph, memory over many sizes, forked workers."""
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
-from tests.bridge.regressions import grads
 from tests.accuracy import as_accurate
+from tests.bridge.regressions import grads
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:

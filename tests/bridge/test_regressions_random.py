@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random numbers: the masks of eager bit by bit, fresh ones each call, the same in forward and backward."""
 
 from __future__ import annotations

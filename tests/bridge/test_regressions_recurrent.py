@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recurrent layers under plain torch.compile: traced for this backend, with eager's dropout masks, and for no other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Symbolic sizes: as numbers, as arguments, derived, and graphs that stay few when sizes vary."""
 
 from __future__ import annotations

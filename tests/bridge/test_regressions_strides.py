@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strides that a trace would lose: results and what `as_strided` reads behind them lie in memory as eager's do."""
 
 from __future__ import annotations

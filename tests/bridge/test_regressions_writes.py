@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs and buffers that a graph writes: seen by the caller, read by what comes after, and not by what came before."""
 
 from __future__ import annotations

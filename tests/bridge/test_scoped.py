@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attributes replaced for the time being: by one thread, nested, and by two whose scopes overlap."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compatibility module for private torch names: each is probed, a missing one is said clearly, and what stands on
 them holds."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face's Trainer, given a model after `model.compile(backend="relaxgrad")`: the same losses as in eager."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad audit MODEL...`: what it shows of a model, and one line for each way to call it wrongly."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad bench`: names, errors, exit codes, what is written and when; the measuring is in tests/benchmarks."""
 
 from __future__ import annotations

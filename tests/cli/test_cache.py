@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad cache`: what it says of the folder, and what it removes."""
 
 from __future__ import annotations

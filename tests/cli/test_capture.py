@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad capture`: prints and saves the graphs of a model, and says in one line what is wrong with one."""
 
 from __future__ import annotations

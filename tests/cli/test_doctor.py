@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad doctor`: what it says is what is there, and each thing that breaks training on llvm is exit code 1."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of a command become one line on stderr and an exit code; `--debug` brings the traceback back."""
 
 from __future__ import annotations

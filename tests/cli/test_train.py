@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad train`: names, errors, exit codes, the table and the JSON file; and one small run on TVM."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The path through ONNX: how far each graph comes, and what it lacks."""
 
 from __future__ import annotations

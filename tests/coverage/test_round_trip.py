@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graph samples there and back in other processes: what comes through, and what does not is named."""
 
 from __future__ import annotations

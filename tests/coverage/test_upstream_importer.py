@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's own importer on training graphs: each way to fall short is told apart, a crash costs one graph."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The zoo: the promised models, built anew the same for the same seed, training with dropout on.
 
 Every check of a model runs for a spread of them in the quick tests, and for all of them with `-m slow`.

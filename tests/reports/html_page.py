@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a browser would make of a page, as far as a parser can tell."""
 
 from __future__ import annotations

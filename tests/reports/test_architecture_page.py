@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/architecture.md: what the sources import, drawn without what follows from other arrows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/measured.md: made from the stored run of the benchmarks, and only of a run."""
 
 from __future__ import annotations

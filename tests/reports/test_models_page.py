@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/models.md: made from stored rows alone, and what it says of a model is what the audit recorded."""
 
 from __future__ import annotations

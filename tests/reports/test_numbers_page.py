@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/numbers.md: made from the stored trial alone; every fault that slips through and every verdict is named."""
 
 from __future__ import annotations

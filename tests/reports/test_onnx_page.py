@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/onnx.md: made from the stored records of the path through ONNX, and only of such."""
 
 from __future__ import annotations

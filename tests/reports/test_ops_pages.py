@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pages of docs/ops: made from stored data alone, and what they say of an op is what was measured."""
 
 from __future__ import annotations

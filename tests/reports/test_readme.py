@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """README.md holds what the stored results say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/report-schema.md: what the classes of report.json make of it, and nothing left out."""
 
 from __future__ import annotations

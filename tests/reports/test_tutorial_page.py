@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/tutorial.md: every listing in it is what a run prints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of TVM's bugs: what it says of each, and that it is written whole or not at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiled graphs, kept in memory while they are in use and on disk for the next process.
 
 A graph that is found is neither translated nor compiled: what is stored is its code and its calling plan, and TVM's

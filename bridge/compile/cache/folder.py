@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folder of compiled graphs: one file an entry, safe with several processes at once, bounded in size.
 
 An entry is a shared library with text after its end, which the loader ignores, and a footer: a checksum of both, the

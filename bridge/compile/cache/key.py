@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The key under which a compiled graph is kept: a hash of everything that decides what it becomes.
 
 Note [What is in a key]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From TVM's executable to a shared library on disk, with the system's linker alone."""
 
 from __future__ import annotations

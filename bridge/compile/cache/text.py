@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values as nested lists of JSON and back, exactly: what a key is made of, and what a stored plan is written in.
 
 `encode` is injective: values that differ in anything a graph may depend on (True, 1 and 1.0; 0.0 and -0.0; a list and

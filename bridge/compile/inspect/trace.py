@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A graph's way through the passes, kept at every step: for people who want to look. Compiles each kernel alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels with several results: element-wise kernels over the same elements that read the same tensors become one.
 
 TVM's FuseOps puts a producer and its only reader into one kernel. A value that has several readers, or that the graph

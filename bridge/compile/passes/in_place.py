@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """New values of inputs in the memory of the old ones.
 
 A graph that writes an input (an optimizer's parameters and moments) computes the new value, and the runtime copies it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's lowering of scheduled kernels, without the argument checks of each kernel.
 
 Note [Argument checks]

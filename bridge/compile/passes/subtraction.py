@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Differences of floats as they stand.
 
 TVM's simplifier cancels in float as it does in integers: `x - x` becomes 0 (eager: NaN where x is infinite or NaN), and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel schedules without search: rules, what they ask of a kernel, and TVM's primitives. Devices have the rules."""
 
 from .kernel import is_element_wise

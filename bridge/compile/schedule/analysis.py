@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a kernel and its blocks are, whatever the device: asked by schedule rules and by passes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel as schedule rules see it: element-wise blocks inlined into their readers, the rest analysed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One nest of loops around the blocks of a kernel, each of which has been scheduled by itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's schedule of one function, called without what TVM adds to each call.
 
 Note [Unchecked]

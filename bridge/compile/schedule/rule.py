@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of schedule rules, and how a list of them is tried: TVM dlight's, for kernels of any device."""
 
 from __future__ import annotations

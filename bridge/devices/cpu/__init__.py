@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processor that this process runs on: LLVM's code, the BLAS and the OpenMP threads of torch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The BLAS that torch ships with: which of its GEMM symbols generated code can call directly.
 
 `libtorch_cpu` exports the Fortran and batch entry points of the BLAS that it was built with (MKL in the x86 wheels).

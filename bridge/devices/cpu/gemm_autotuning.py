@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which products of few rows generated code is better at than the BLAS: measured once a machine.
 
 MKL packs a matrix before it multiplies by it. On AMD's Zen 4 generated code, which packs nothing

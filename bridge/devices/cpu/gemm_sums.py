@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums of matrix products as one product.
 
 A parameter that a model uses many times (each step of a recurrent layer, shared layers) has a sum of products for its

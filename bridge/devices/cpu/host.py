@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processor of this machine, as the system's kernel and LLVM tell of it."""
 
 from __future__ import annotations

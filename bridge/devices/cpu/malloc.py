@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the C library does with freed memory, between the calls of a compiled graph.
 
 Note [Freed memory]

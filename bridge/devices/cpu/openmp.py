@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One pool of threads: parallel loops of a compiled library on the OpenMP that torch runs on.
 
 See openmp_object.py. Where torch has another OpenMP than GNU's interface, or none, a library keeps TVM's pool, which

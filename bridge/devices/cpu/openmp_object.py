@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parallel loops on the threads of the OpenMP that torch runs on: what compiled libraries have for it.
 
 TVM starts a parallel loop through a pointer that its runtime sets when a library is loaded. Libraries of ours bring a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's target of a processor: LLVM's name of it, without what a virtual machine hides."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One pool of threads in a process, torch's OpenMP pool: for library kernels and for the parallel loops of native ones.
 
 Compiled libraries bring what they need for it (openmp_object.py), and get it when they are loaded (openmp.py).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA GPUs: targets, and no more. Graphs of CUDA tensors run in ATen."""
 
 from __future__ import annotations

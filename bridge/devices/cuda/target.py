@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TVM's target of an NVIDIA GPU, and a tiny kernel for it as source and, with nvcc, as a binary."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modified Bessel functions of both kinds, orders 0 and 1, plain and scaled by exp(-|x|) and exp(x).
 
 Polynomials in a variable of [-1, 1], constant first. Derivation of each table: interpolation at Chebyshev nodes in 60

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that check their input and raise: serial loops with an assert, returning what they checked.
 
 An assert inside a parallel loop would be swallowed, and a check that returned nothing would be dropped as dead code:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distances between rows under the p-norm, and their gradients (ATen's DistanceOpsKernel.cpp has the cases)."""
 
 from __future__ import annotations

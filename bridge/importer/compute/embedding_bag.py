@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Embedding bags: the gradient of the table, which ATen makes with a call for each row of each bag."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Relatives of the error function: its inverse, the quantile of the normal distribution, the scaled complement.
 
 All in float64. Polynomials in a variable t of [-1, 1], constant first. Derivation of each table: interpolation at

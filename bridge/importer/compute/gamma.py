@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derivatives of the logarithm of the gamma function, and Hurwitz's zeta function.
 
 Formulas: the recurrence, reflection and asymptotic series of digamma and trigamma (NIST DLMF 5.5, 5.11, 5.15), the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling of images at the points of a grid, over two or three spatial dims (ATen's GridSamplerUtils.h)."""
 
 from __future__ import annotations

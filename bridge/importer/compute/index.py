@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gathers and scatters. Indices come checked (compute/checks.py): in range, not negative, int64."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer arithmetic that takes a loop: greatest common divisor, least common multiple, power."""
 
 from __future__ import annotations

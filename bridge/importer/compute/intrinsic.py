@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions of one element that TVM has no op for, or one that is imprecise or warns, as ops of our own.
 
 TVM can vectorise a loop around an op, which it cannot around a call of the C library. What an op becomes is decided

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views and layout changes: index computations that fusion folds into the kernel that reads the result."""
 
 from __future__ import annotations

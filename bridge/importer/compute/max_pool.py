@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Max pooling over windows of static kernels, and its gradient, as loops along rows that LLVM makes vectors of.
 
 The general forms in pool.py ask for each element of each window whether it is one, and branch. Here branches are

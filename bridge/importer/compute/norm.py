@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Softmax and normalisations: several reductions over the same rows and the element-wise work between them."""
 
 from __future__ import annotations

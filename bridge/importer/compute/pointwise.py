@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise arithmetic with ATen's semantics: scalar functions from tirx expressions to tirx expressions.
 
 Each takes and returns expressions of the dtype in which ATen computes (float32 for halves). NaN goes through

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pooling over any number of trailing spatial dims: max with indices, average, and the gradients of both.
 
 A gradient is gathered, not scattered: each input element sums over the windows that hold it. So overlapping windows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise kernels written as small programs: named scalars, branches and loops for each element.
 
 A te expression is a tree: a function that reads its argument three times inside a function that does so too is a tree

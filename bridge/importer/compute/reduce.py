@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions with ATen's semantics over any set of dims."""
 
 from __future__ import annotations

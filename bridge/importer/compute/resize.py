@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resizing of images: one dim at a time, as a table of taps and a pass that reads or writes through it.
 
 Every interpolation here is separable: along one dim, output element `o` is the sum of a few input elements `at[o, k]`

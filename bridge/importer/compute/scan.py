@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scans along a dim: serial, each element from the one before."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Binary search in sorted rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions over runs of rows, and counts in bins."""
 
 from __future__ import annotations

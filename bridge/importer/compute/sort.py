@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sorting along a dim: a stable merge sort of indices, and order statistics read off it.
 
 NaN counts as larger than any number, as in ATen. Serial: rows one after the other.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many tensors one behind the other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows of a static size that slide along a spatial dim: convolution, pooling."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors made from nothing: full, arange, zeros, empty, scalar_tensor, ..."""
 
 from __future__ import annotations

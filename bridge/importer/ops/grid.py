@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """grid_sampler over two and three dims, and its gradients."""
 
 from __future__ import annotations

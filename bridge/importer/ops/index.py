@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Indexing: embedding, gather, scatter, index_select, index, index_put, and their backward ops."""
 
 from __future__ import annotations

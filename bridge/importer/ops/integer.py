@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer arithmetic that takes a loop for each element."""
 
 from __future__ import annotations

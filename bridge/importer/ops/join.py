@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cat, stack, flip, repeat, and writes into slices: slice_scatter, select_scatter, diagonal_scatter, pad."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ops that go to a tuned ATen kernel on purpose: GEMM, convolution, bags of embeddings.
 
 A device has implementations of its own for some of them, and for ops that only it has. Linear algebra decompositions

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalisations that the decomposition table leaves whole: batch norm in eval mode, group norm."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise ops: arithmetic, comparison, logic, math functions, where, casts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pooling: max with indices, average, adaptive, over one to three dims, and their gradients."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random numbers, drawn from PyTorch's generator: the same seed gives the same masks as eager, bit by bit.
 
 A draw in place (`empty_like(x).bernoulli_(p)`, as dropout does it) fills memory in memory order. Functionalised it is

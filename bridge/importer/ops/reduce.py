@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions: sum, mean, var, max and min with and without indices, any, all, prod, softmax, layer norm."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resizing of images that the decomposition table leaves whole: gradients, and the antialiased ones both ways."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cumulative ops along a dim."""
 
 from __future__ import annotations

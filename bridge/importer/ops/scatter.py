@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scatters that reduce, flat and masked writes, and the gradients of replicating pads."""
 
 from __future__ import annotations

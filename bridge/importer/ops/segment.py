@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions over runs of rows (segment_reduce and its backward), and histc."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """sort, topk, kthvalue, median, mode: a stable sort along a dim, and what is read off it."""
 
 from __future__ import annotations

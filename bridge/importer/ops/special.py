@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise ops seldom used: bit shifts, neighbours, exponents, signs, rounding to decimals."""
 
 from __future__ import annotations

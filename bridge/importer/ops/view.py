@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views and other ops that move no arithmetic: view, permute, expand, slice, select, diagonal, ..."""
 
 from __future__ import annotations

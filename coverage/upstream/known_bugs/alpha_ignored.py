@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: add, sub and rsub ignore alpha
 
 `torch.add(x, y, alpha=3)` is x + 3 * y; the factor is dropped without a word. The converters in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """topi.argmax and topi.max skip NaN
 
 numpy and PyTorch take NaN for the largest value: argmax is its position. topi's comparisons are false for NaN, so the

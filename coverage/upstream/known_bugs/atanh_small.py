@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tirx.atanh of a small number loses its digits on llvm
 
 atanh(x) is about x near zero. It is lowered to log((1 + x) / (1 - x)) / 2, where the difference from 1 cancels digits.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: avg_pool2d ignores divisor_override
 
 The sum is divided by the window's size instead. `_avg_pool2d` in base_fx_graph_translator.py does not read argument 6

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: outputs 1 to 4 of _native_batch_norm_legit_functional are not what ATen gives
 
 ATen returns the batch's mean and reciprocal deviation and the two new running statistics; TVM gives the new running

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: bernoulli.p is translated to the identity
 
 A random draw of zeros and ones becomes its input. The converter in exported_program_translator.py takes every

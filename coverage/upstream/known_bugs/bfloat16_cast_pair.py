@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cast to bfloat16 and back is removed
 
 `x.astype("bfloat16").astype("float32")` rounds x to 8 bits of mantissa; the compiled kernel returns x itself (for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A vectorised store of one bfloat16 value to every lane does not compile
 
 Filling or broadcasting a bfloat16 value fails with a TypeError in BF16StorageLegalize: the buffer becomes uint16, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: the sum of two bool tensors does not compile
 
 PyTorch's bool + bool is a logical or; cumsum of bool fails the same way. relax.op.add of bool is legalized to an

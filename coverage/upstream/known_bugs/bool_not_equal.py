@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A comparison of two bool values does not compile
 
 `a != b` of bool buffers (exclusive or) becomes a floating-point comparison of i1 in LLVM, which its verifier refuses.

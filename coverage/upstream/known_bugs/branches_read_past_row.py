@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A vectorised loop with many branches reads past its tensor on llvm
 
 Each branch below reads one row of x for one row of y. TVM turns the vectorised loop into branches, LLVM's loop

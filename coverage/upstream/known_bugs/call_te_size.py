@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.BlockBuilder.call_te loses a size variable that only the computation reads
 
 A tensor expression may use a symbolic size as a number. call_te renames the sizes of its arguments, and one that the

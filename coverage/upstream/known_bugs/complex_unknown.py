@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """complex64 and complex128 are unknown dtypes
 
 DLPack has a type code for complex numbers, numpy and torch hand such tensors over, and TVM refuses even to hold one:

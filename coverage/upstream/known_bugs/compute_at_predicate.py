@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """s_tir.Schedule.compute_at drops the predicate of the block it moves
 
 A reduction whose extent the split does not divide has a predicate on its partial results (rfactor). After compute_at

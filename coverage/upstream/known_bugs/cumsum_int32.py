@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: cumsum of int32 stays int32 and overflows
 
 PyTorch accumulates cumsum and prod of small integers in int64 and returns int64. `_cumsum` in

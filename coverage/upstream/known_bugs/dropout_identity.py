@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: native_dropout is translated to the identity
 
 Training mode loses its dropout without a word: values are neither dropped nor scaled, and the mask is a copy of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: elu ignores scale and input_scale, so selu is wrong
 
 aten.elu(x, alpha, scale, input_scale) with a scale is what selu decomposes to; the converter `_elu` in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: exp of an integer tensor is refused
 
 PyTorch's unary float functions promote integers to float32. The converters for sqrt and rsqrt do, those for exp, log,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: expm1 is exp(x) - 1
 
 expm1 exists for small x, where the subtraction cancels every digit: expm1(1e-10) becomes 0. The converter in

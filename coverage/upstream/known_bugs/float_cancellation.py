@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simplifier takes (x + y) - y to be x for floats
 
 x + 1e8 is a multiple of 8 in float32, so (x + 1e8) - 1e8 is 0 for x = 1: programs round with it, and sum with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simplifier takes x != x to be false for floats
 
 `x != x` is the test for NaN. tvm.sym.Analyzer (and every pass that simplifies) compares both sides as members of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simplifier takes not (x < y) to be y <= x for floats
 
 With NaN both comparisons are false, so the negation of one is not the other: `not (nan < 0)` gives false. The rule for

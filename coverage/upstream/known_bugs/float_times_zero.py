@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simplifier takes x * 0 to be 0 for floats
 
 NaN and infinity times zero are NaN, and -1 times zero is -0. `x - x` and `0 / x` are folded the same way: a kernel

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: floor division of floats rounds the quotient first
 
 PyTorch's 1.0 // 0.1 is 9, as Python's: the remainder decides. Relax takes the floor of the rounded quotient, 10.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """topi.gather reads out of bounds
 
 An index past the end reads the memory that lies there. The tensor below is the front of a larger one, so that the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: grid_sample reads the grid in another layout and returns another shape
 
 torch's grid has the coordinates last, (N, H, W, 2); relax.op.image.grid_sample has them second, (N, 2, H, W).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: native_group_norm without weight and bias is a null pointer
 
 Weight and bias are optional. `_native_group_norm` in exported_program_translator.py looks None up in the environment

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: a 0-d tensor decides the dtype of a sum
 
 A float16 tensor plus a 0-d float32 tensor is float16 in PyTorch, whose 0-d tensors only promote across categories.

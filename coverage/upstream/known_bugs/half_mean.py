@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.op.mean of more than 65504 float16 elements does not compile
 
 The count of elements becomes a float16 constant, which has no such value. Legalisation of relax.mean (topi has no

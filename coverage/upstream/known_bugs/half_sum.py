@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """topi.sum of float16 accumulates in float16
 
 A running float16 sum of ones stops at 2048: the next one is rounded away. Softmax, means and norms of half-precision

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: an index out of range reads foreign memory
 
 x[i] raises IndexError in PyTorch. The compiled module returns whatever lies beyond the tensor, or kills the process.

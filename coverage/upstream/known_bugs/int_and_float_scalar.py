@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: a float number beside an integer tensor is truncated
 
 `x + 1.5` of an int64 tensor adds 1; so do mul, sub and the comparisons. `_binary_op` in base_fx_graph_translator.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: div with a rounding mode takes no integers
 
 `torch.div(x, 2, rounding_mode="floor")` of an int64 tensor fails with a TypeError. `_div` in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: division of integers truncates
 
 `7 / 2` of int64 tensors is 3.5 in PyTorch, 3 here. exported_program_translator.py maps div.Tensor to relax.op.divide,

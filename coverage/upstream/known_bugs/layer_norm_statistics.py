@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: native_layer_norm gives its first output for the mean and the reciprocal deviation too
 
 Outputs 1 and 2 are what the backward reads; they have another shape and other values. `_native_layer_norm` in

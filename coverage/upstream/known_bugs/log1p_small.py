@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: log1p is log(1 + x)
 
 log1p exists for small x, where the addition loses every digit: log1p(1e-10) becomes 0. `_log1p` in

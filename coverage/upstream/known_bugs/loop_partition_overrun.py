@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LoopPartition writes behind the tensor where an element compares its place with a constant
 
 Columns of unknown number in steps of 16, with the hint that asks for whole vectors first. `column < 8` in the

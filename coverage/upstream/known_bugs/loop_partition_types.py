@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LoopPartition puts an int32 zero in the place of an int64 loop of one step
 
 In a kernel with a symbolic size, static loops are int64 too. Where the rest of a partitioned loop is one step, its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A relax.VirtualMachine called from two threads fails or crashes
 
 The call releases the GIL, and all calls share one stack of frames (src/runtime/vm/vm.cc): two threads overwrite each

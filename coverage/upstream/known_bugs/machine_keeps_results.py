@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.VirtualMachine keeps the results of its last call
 
 The register of the value that a function returned is written by the next call and not before, so the results of a call

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.match_cast to a size that is already known checks nothing
 
 match_cast is said to raise where the value does not match. For a size variable bound before (by x) the check of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: mm, bmm and matmul return float32 whatever they multiply
 
 Products of float64 lose half their digits and products of int64 become floats. exported_program_translator.py builds

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: the indices of max_pool2d_with_indices are float zeros
 
 The second output should be the int64 position of each maximum; unpooling and the backward read it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tirx.max and tirx.min drop NaN
 
 numpy, PyTorch and ONNX define maximum, relu, clamp and max pooling to hand NaN on. Generated code is a comparison and a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tensor that is not aligned to 64 bytes crashes the process
 
 Generated kernels assume the data alignment of their buffers (64 bytes) and nothing checks it at the call: a view that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: writes into inputs are dropped from the exported program
 
 `from_exported_program` keeps only outputs of kind USER_OUTPUT; those of kind USER_INPUT_MUTATION and BUFFER_MUTATION

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.VirtualMachine: None for a scalar argument crashes the process
 
 A float for an integer raises TypeError; None segfaults. The conversion of arguments to a Relax function with an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.onnx: LayerNormalization gives scalars for the mean and the reciprocal deviation
 
 Outputs 1 and 2 have the shape of the input with 1 in the normalised dims, and a backward graph reads them. The importer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An assert inside a parallel loop is swallowed
 
 With one thread (and for the thread that takes the failing piece) the error code of the parallel body is dropped: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.VirtualMachine keeps memory for every size it has ever seen
 
 The pooled allocator hands a freed block out again for its own size class alone, so a loop over batch sizes keeps a

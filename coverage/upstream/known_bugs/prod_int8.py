@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: prod of small integers overflows
 
 PyTorch returns int64 for a product of integers; TVM multiplies in int8. `_prod` in base_fx_graph_translator.py passes

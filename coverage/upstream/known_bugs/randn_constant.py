@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: randn becomes a constant, the same numbers in every call
 
 Noise is drawn once, when the program is imported, and every call of the compiled module returns it again. `_randn`

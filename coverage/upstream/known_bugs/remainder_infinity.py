@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: remainder by infinity is NaN
 
 torch.remainder(1.0, inf) is 1.0. Relax computes x - floor(x / y) * y, which is 0 * inf. relax.op.floor_mod for

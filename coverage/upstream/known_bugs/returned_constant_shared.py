@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A constant that a Relax function returns is shared with later calls
 
 The caller gets the constant's own memory: writing into a result changes what the next call returns. Copy constants

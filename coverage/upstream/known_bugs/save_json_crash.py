@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tvm.ir.save_json of a variable crashes the process
 
 So does that of any function or module with one in it, and with it pickle and copy.deepcopy. Only an empty module is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """topi.scatter_elements writes out of bounds
 
 An index past the end writes into foreign memory: the heap is damaged, and the process dies later, elsewhere. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """relax.frontend.torch: take with a negative index reads before the tensor
 
 ATen counts negative indices from the end. `_take` in base_fx_graph_translator.py hands them to relax.op.take, whose

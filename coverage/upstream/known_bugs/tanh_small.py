@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tirx.tanh of a small number loses its digits on llvm
 
 tanh(x) is about x near zero. It is lowered to a quotient of exponentials, where the difference from 1 cancels digits.

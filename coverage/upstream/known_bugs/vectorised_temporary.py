@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lanes of a vectorised loop share one element of a temporary
 
 PlanAndUpdateBufferAllocationLocation sinks the temporary into the vectorised loop and CompactBufferRegion makes it one

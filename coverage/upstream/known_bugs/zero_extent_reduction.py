@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A reduction over nothing leaves its output unwritten
 
 The initial value is stored inside the reduction loop, at its first step; of a loop without steps nothing is left. A sum

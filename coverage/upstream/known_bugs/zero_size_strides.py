@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tensor without elements is refused for its strides
 
 torch gives shape (2, 0, 3) the strides (3, 3, 1), TVM expects products of the sizes, (0, 3, 1), and the packed API

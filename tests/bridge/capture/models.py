@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small modules for the tests of capture, and what runs a captured graph by PyTorch."""
 
 from __future__ import annotations

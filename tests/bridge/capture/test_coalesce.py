@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small tensors that a forward graph saves go to the backward graph in packs."""
 
 from __future__ import annotations

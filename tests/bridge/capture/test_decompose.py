@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The decomposition tables: training semantics kept, random numbers eager's, each own entry equal to ATen's op."""
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from relaxgrad.bridge.capture import capture_joint, capture_pair, decompositions
 from relaxgrad.bridge.capture.decompose import diagonal_scatter, is_random, native_dropout, var_mean
 from relaxgrad.bridge.schemas import GraphKind, OutputRole
 from relaxgrad.coverage.harness.numbers import float64_run
-from tests.bridge.capture.models import run_by_pytorch
 from tests.accuracy import as_accurate, widened
+from tests.bridge.capture.models import run_by_pytorch
 
 aten = torch.ops.aten
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each `_foreach_*` decomposition gives what the op itself gives."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The joint graph: its signature says what things mean, its values are eager's, and the module stays as it was."""
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from relaxgrad.bridge.capture import capture_joint, source_of
 from relaxgrad.bridge.errors import UserError
 from relaxgrad.bridge.schemas import GraphKind, InputRole, OutputRole
 from relaxgrad.coverage.harness.numbers import float64_run
-from tests.bridge.capture.models import Net, net_inputs, run_by_pytorch
 from tests.accuracy import as_accurate, widened
+from tests.bridge.capture.models import Net, net_inputs, run_by_pytorch
 
 
 def test_the_signature_says_what_everything_means() -> None:

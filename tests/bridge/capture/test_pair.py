@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forward and backward graphs as torch.compile hands them over, with their roles and the user's names."""
 
 from __future__ import annotations

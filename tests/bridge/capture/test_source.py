@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which line a node is said to come from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds and runs one kernel from a tensor expression, scheduled as the pipeline schedules it."""
 
 from __future__ import annotations

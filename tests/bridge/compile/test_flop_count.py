@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much arithmetic a kernel has, for the profile's roofline."""
 
 from __future__ import annotations

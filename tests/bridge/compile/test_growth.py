@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiling costs the same for each node, whether a graph has a hundred of them or ten thousand."""
 
 from __future__ import annotations

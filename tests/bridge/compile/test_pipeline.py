@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pass pipeline as a list, and what its own passes promise."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a list of schedule rules is tried on a kernel."""
 
 from __future__ import annotations

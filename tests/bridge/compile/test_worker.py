@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graphs that a child process compiles: the same results, and whatever becomes of the child costs time only."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets by name: what each name becomes, and the line that a wrong or absent one gets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A second device in the place of the first: nothing outside of its folder knows that it is another one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a function through the backend and holds it against eager: every output and gradient, and how each op ran."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distances under several norms, with rows that coincide."""
 
 from __future__ import annotations

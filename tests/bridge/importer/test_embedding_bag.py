@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Embedding bags in every float dtype: bfloat16 sums are summed apart (bridge/capture/decompose.py)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Special functions of mathematics: values over their ranges, special values, gradients, dtypes, symbolic sizes."""
 
 from __future__ import annotations

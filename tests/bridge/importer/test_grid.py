@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sampling at the points of a grid: interpolation, padding, alignment; gradients of image and grid."""
 
 from __future__ import annotations

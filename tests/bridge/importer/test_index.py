@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and writes at indices: negative, repeated, broadcast, zipped, out of range; embeddings; masks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer arithmetic that takes a loop: signs, zero, wrapping, dtypes, broadcasting, symbolic sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Equal computations have equal keys and become one kernel; those that differ in anything have keys of their own."""
 
 from __future__ import annotations

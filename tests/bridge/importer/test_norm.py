@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalisations: statistics as outputs, gradients, every float dtype, symbolic batch sizes."""
 
 from __future__ import annotations

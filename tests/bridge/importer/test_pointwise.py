@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise ops: values, edges, NaN, promotion, integer arithmetic, casts."""
 
 from __future__ import annotations

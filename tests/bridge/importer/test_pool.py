@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pooling: ties, NaN, padding, overlap, dilation, ceil_mode, uneven adaptive windows; forward and backward."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions: dims, dtypes, accumulation, ties, NaN, nothing to reduce, symbolic sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resizing of images: gradients of every mode as calls of their own, antialiased windows, scales, symbolic sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cumulative ops: ties, NaN, infinities, dtypes, any dim, symbolic sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes at indices: repeated ones, reductions, masks, flat positions, strided memory, bounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions over runs of rows, and histograms: empty runs, NaN, ties, zeros, start values, bad bounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """sort, topk, kthvalue, median, mode: stable, NaN last, gradients through the indices."""
 
 from __future__ import annotations

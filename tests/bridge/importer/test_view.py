@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views: pieces without elements, windows, 0-d tensors, strided reads; gradients through chains of them."""
 
 from __future__ import annotations

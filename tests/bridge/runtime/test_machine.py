@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a virtual machine keeps between two calls: no result of the last one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The importer's plans as functions: views of inputs and results, numbers computed once a call, layouts copied."""
 
 from __future__ import annotations

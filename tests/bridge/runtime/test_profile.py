@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel profiler: every kernel and call by name and kind, and nothing after its context."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls from the compiled graph into ops whose shape function says another thing than the op does."""
 
 from __future__ import annotations

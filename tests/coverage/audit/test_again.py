@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One blocker of an audit measured anew: its finding is another, the rest of the record is not."""
 
 from __future__ import annotations

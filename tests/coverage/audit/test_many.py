@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An audit of many models: a record a model whatever happens to its process, kept by resume, merged from machines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocker 2: which sizes can be tried, that a step of another size is validated, that graph breaks get their line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocker 4: writes are found with their lines, the optimizer step and a saved state are really compared."""
 
 from __future__ import annotations

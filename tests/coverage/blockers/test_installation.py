@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blockers 3 and 5: the installation's own findings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocker 1: ops gathered with their lines and reasons, and the verdict that follows from their kinds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compilers for tests of the training comparison: PyTorch's own AOTAutograd, with eager kernels and planted faults."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What eager itself does where a result is not right: a kink is ill-conditioned, a fault near a kink is wrong."""
 
 from __future__ import annotations

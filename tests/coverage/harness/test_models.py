@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MODEL names: every way in which a name or a factory can be wrong gives one line that says how."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The float64 rule: rounding passes, planted faults do not; and the float64 run keeps its precision and its masks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process runner: what happens in a worker costs that worker's task alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of measurements: valid whatever was measured, whole or not at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The timing primitive: interleaved rounds, warm-up, medians."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training comparison: right runs are `trained`, and each planted fault is found and named."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graph samples: what is saved is loaded again, in another process too; what is none is refused and runs nothing."""
 
 from __future__ import annotations

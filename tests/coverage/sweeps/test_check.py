@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The validation of a single call: every planted fault is found, and nothing else is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sweep engine: a crash or a hang costs one sample, records survive an interrupt, shards and jobs part the work."""
 
 from __future__ import annotations

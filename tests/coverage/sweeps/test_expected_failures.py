@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of expected failures: each line has a reason, and its samples do fail."""
 
 from __future__ import annotations

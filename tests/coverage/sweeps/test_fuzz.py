@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fuzzer: its graphs are valid and varied, a planted fault is found, shrunk and printed as a script."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's operator database as a sweep: what it holds, that samples repeat, and a quick part of it checked."""
 
 from __future__ import annotations

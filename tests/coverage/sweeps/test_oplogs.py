@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded operator calls: read without running anything, scaled down honestly, rebuilt with values that make sense."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strides of results: eager's in the graph for known kinds, and over PyTorch's operator database (slow)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the records of a sweep add up to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The planted-fault study: faults are found in a small model, what changes nothing is none, a compiler is right."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The runner of the scripts that show TVM's bugs: what a run shows, and that the real ones still show theirs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A browser for a whole run of tests, pages that are opened in it under watch, and the pages themselves."""
 
 from __future__ import annotations

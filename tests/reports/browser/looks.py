@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a person sees of a page, measured: text that sticks out or that can hardly be read."""
 
 from __future__ import annotations

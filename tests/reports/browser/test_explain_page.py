@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of `relaxgrad explain` in a browser: stages light up together, and links lead to what they name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What watches the pages sees what it should."""
 
 from __future__ import annotations

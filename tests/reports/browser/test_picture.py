@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture of a page, and what is said where no browser is."""
 
 from __future__ import annotations

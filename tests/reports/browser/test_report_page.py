@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """report.html in a browser: it needs nothing else, sorts, filters, fits a phone and paper, and can be read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`relaxgrad explain`: every stage is there, linked to the one before, on one page that needs no network."""
 
 from __future__ import annotations

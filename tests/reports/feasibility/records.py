@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records as an audit and a benchmark leave them, small."""
 
 from __future__ import annotations

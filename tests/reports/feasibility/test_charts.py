@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers behind the charts of report.html, and what stands above them."""
 
 from __future__ import annotations

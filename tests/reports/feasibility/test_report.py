@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The feasibility report: its answers, its schema, its pages, and what changed between two."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensor expressions and kernels that only the CPU has."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Depthwise convolution over two dims: each channel with a filter of its own, and both gradients.
 
 A general convolution kernel has no matrix product to win on here; ATen's gradients took ten times a vector loop's time.

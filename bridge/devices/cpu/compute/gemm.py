@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products as calls of the BLAS from generated code, on strided operands, without copies for transposes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's CPU generator, the Mersenne Twister MT19937, in generated code: many draws at a time.
 
 ATen draws one number after the other. Here the generator's state goes in and comes out, its words are made 624 at a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products of few rows, as a recurrent layer has one each step: generated code instead of the BLAS.
 
 A product of 8 rows reads each element of its right-hand matrix for 16 operations. MKL packs that matrix first and then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Elementary functions of float32 on vectors of any width, at most 2 ulp from the exact value.
 
 Each writes LLVM IR through `Lanes`; `..intrinsics` links it into the kernels that call it. The same formula serves one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exponentials: 2^n times a polynomial of what is left, and the functions that are made of them."""
 
 from __future__ import annotations

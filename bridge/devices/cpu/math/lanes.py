@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the functions of this folder are written with: values of n lanes, which become LLVM IR as they are computed.
 
 Not TIR expressions: a value that is used twice would have to be bound by a `Let`, and TVM's analyser puts the value

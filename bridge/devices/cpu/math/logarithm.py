@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logarithms: x = 2^e (1 + f) with 1 + f between sqrt(1/2) and sqrt(2), then a polynomial in f."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Powers, by way of the base-2 logarithm in float64: x^y = 2^(y log2 x) needs 8 bits more than float32 has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sine, cosine and tangent for arguments of any size, and their inverses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention: ATen's fused kernels, which work on one block of the scores at a time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolution and its gradients: ATen's kernels (oneDNN), except where each channel has a filter of its own.
 
 Which depthwise kernels are ours follows from measurements (docs/performance.md): oneDNN's are as good or better for its

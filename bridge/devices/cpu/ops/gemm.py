@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products of float32 and float64: called from generated code or, of few rows, generated; others are ATen's."""
 
 from __future__ import annotations

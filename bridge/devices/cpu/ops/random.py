@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Masks of many elements, drawn in generated code from the numbers of PyTorch's own generator."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passes over scheduled kernels that only LLVM's code needs."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The elementary functions of float32 on `llvm`: calls of vector functions that are linked into the kernels.
 
 TVM lowers its ops for them to libm calls, one a lane. The lowerings here run after vectorisation and see vector types;

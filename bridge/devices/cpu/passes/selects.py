@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selections between values that are both computed, where TVM would branch.
 
 TVM makes a branch of a scalar `Select` whose operands read memory, in case one of the reads is out of bounds. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CPU's schedule rules, in the order in which they are tried.
 
 A reduction is always decomposed into its start value and its update: otherwise a reduction over zero elements would

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What no rule takes as a whole: each block by itself, by the first rule for blocks that takes it."""
 
 from __future__ import annotations

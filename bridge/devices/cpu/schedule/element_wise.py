@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise blocks: the inner part in vector lanes, the outer part in parallel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vector lanes and threads: how many, and where TVM has none."""
 
 from __future__ import annotations

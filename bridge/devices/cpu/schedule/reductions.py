@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions: to one number, along outer dims, and those that no other rule takes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions along the innermost dims and the element-wise work between them: softmax, layer norm, their backwards."""
 
 from __future__ import annotations

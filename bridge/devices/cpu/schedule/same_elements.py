@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels with several results, all over the same elements: passes/horizontal_fusion.py makes them."""
 
 from __future__ import annotations

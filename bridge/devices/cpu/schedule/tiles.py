@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transposes and changes of layout: the output's columns are rows of what it reads."""
 
 from __future__ import annotations

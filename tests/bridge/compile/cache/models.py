@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains small models once and writes what came of it: the tests of the cache run this twice, in two processes.
 
 `python models.py OUT [other]` writes JSON to OUT: for each model a digest of each output and gradient, whether

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graphs out of the cache do what compiled ones do, bit by bit, and whatever is wrong with it costs time only."""
 
 from __future__ import annotations

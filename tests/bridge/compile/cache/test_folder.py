@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folder of compiled graphs: whole entries or none with concurrent writers; bounded; private to its owner."""
 
 from __future__ import annotations

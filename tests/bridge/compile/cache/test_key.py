@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two different graphs never share a key; one graph traced again does, whatever its symbols are called."""
 
 from __future__ import annotations

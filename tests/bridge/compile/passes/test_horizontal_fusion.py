@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise kernels over the same elements become one with several results."""
 
 from __future__ import annotations

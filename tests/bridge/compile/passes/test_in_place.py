@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """New values of inputs in the memory of the old ones: only where nothing reads the old value any more."""
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from relaxgrad.bridge.backend import relaxgrad
 from relaxgrad.bridge.plan import FromFunction, InPlace
 from relaxgrad.bridge.runtime.executable import Executable
 from relaxgrad.coverage.harness.numbers import float64_run
-from tests.bridge.compile.kernels import keep_scheduled
 from tests.accuracy import as_accurate
+from tests.bridge.compile.kernels import keep_scheduled
 
 OPTIONS = {"cache": "off", "compile_in": "here", "on_compile_error": "raise"}
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Depthwise convolution and its gradients in kernels of our own, and what stays with ATen."""
 
 from __future__ import annotations

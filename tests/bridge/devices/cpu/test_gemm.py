@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products called from generated code: operands of every layout, biases, batches, symbolic sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products of few rows: what is faster is measured once a machine, and kept."""
 
 from __future__ import annotations

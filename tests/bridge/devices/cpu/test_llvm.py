@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that LLVM itself has compiled wrongly, kept with the option that prevents it (target.LLVM_OPTIONS)."""
 
 from __future__ import annotations

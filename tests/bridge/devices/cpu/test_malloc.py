@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C library's heap between the calls of a graph."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The function that starts a parallel loop on OpenMP's threads: every piece runs once, and one that fails is told."""
 
 from __future__ import annotations

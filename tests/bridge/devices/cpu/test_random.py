@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Masks drawn by generated code: bit by bit what ATen draws, and the generator left where ATen leaves it."""
 
 from __future__ import annotations

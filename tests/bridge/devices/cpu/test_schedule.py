@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each schedule rule of the CPU: the loops it makes, and that the result stays right."""
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from relaxgrad.bridge.devices.cpu.schedule import BLOCK_RULES, RULES
 from relaxgrad.bridge.devices.cpu.schedule.each_block import EachBlock
 from relaxgrad.bridge.importer.compute import layout, norm, pointwise, reduce
 from relaxgrad.bridge.targets import resolve_target
-from tests.bridge.compile.kernels import build, build_symbolic
 from tests.accuracy import as_accurate, widened
+from tests.bridge.compile.kernels import build, build_symbolic
 
 ACCUMULATE = ("float32", "float64", "float32")
 

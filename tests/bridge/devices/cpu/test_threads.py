@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parallel loops run on the threads of torch's OpenMP; where they cannot, TVM's pool lives beside torch's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A second device, for tests of the seam: the plainest there can be. It takes the place of the processor's.
 
 Loops as TVM makes them from tensor expressions, sums in float64, products of its own (ops/), no BLAS, no vector lanes,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pytest -p tests.bridge.devices.toy.plugin`: every graph of the tests is compiled for the toy device."""
 
 from __future__ import annotations

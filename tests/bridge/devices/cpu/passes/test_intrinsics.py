@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vector math: errors in units in the last place, special values, and that it is vector code."""
 
 from __future__ import annotations

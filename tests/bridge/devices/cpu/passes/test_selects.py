@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selections stay selections: no branch for each element, in any loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products as plain loops with sums in float64."""
 
 from __future__ import annotations

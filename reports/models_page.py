@@ -204,14 +204,14 @@ def _notes(row: dict[str, Any]) -> list[str]:
 
 
 def _path(where: str) -> str:
-    """A line without the folders that differ from machine to machine."""
-    path, _, rest = where.partition(":")
-    for marker in ("site-packages/", "/coverage/zoo/"):
-        if marker in path:
-            path = (
-                path.partition(marker)[2] if marker.startswith("site") else f"coverage/zoo/{path.partition(marker)[2]}"
-            )
-    return f"{path}:{rest}".replace("`", "'")
+    """A line without the folders of this machine; of our own zoo, whose lines move, its code without a number."""
+    path, _, line = where.partition(":")
+    _, own, inside = path.partition("/coverage/zoo/")
+    if own:
+        told = f"coverage/zoo/{inside} {line.partition(' ')[2]}".strip()
+    else:
+        told = f"{path.rpartition('site-packages/')[2]}:{line}"
+    return told.replace("`", "'")
 
 
 def main(arguments: Sequence[str], root: Path) -> int:

@@ -232,6 +232,32 @@ def test_every_module_says_what_it_is() -> None:
     assert silent == []
 
 
+LICENCE = "# SPDX-License-Identifier: Apache-2.0"
+
+
+def without_licence(root: Path) -> list[str]:
+    """The Python files whose first line, or whose second after a shebang, is not the identifier of the licence."""
+    files = sorted(p for folder in (*FOLDERS, "tests", "examples") for p in (root / folder).rglob("*.py"))
+    heads = {path: path.read_text(encoding="utf-8").splitlines()[:2] for path in files}
+    own = {path: head[1:] if head and head[0].startswith("#!") else head for path, head in heads.items()}
+    return [str(path.relative_to(root)) for path, head in own.items() if head[:1] != [LICENCE]]
+
+
+def test_every_file_names_its_licence() -> None:
+    assert without_licence(ROOT) == [], f"put this before the docstring: {LICENCE}"
+
+
+def test_a_file_without_its_licence_is_found(tmp_path: Path) -> None:
+    texts = {
+        "right": f'{LICENCE}\n"""a"""\n', "run": f"#!/usr/bin/env python\n{LICENCE}\n", "late": f'"""a"""\n{LICENCE}\n',
+        "other": "# SPDX-License-Identifier: MIT\n", "bare": "#!/usr/bin/env python\n", "empty": "",
+    }  # fmt: skip
+    (tmp_path / "cli").mkdir()
+    for name, text in texts.items():
+        (tmp_path / "cli" / f"{name}.py").write_text(text)
+    assert without_licence(tmp_path) == [f"cli/{name}.py" for name in ("bare", "empty", "late", "other")]
+
+
 # -- packaging --------------------------------------------------------------------------------------------------------
 
 

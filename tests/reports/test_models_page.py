@@ -58,6 +58,15 @@ def test_a_model_that_does_not_train_says_why_and_a_fallback_has_its_line() -> N
     assert "`mlp`, operators" not in text
 
 
+def test_a_line_of_the_zoo_is_told_by_its_code() -> None:
+    """Its number would be wrong after the next change of the file."""
+    record = AuditRecord("net", Verdict.YES, group="tiny", train=TRAIN)
+    evidence = [Evidence("aten.qr: fallback", "/home/me/coverage/zoo/audio.py:186 (return f(x))")]
+    record.findings = {"operators": Finding(Blocker.OPERATORS, Level.BLOCKS, "said", {}, evidence).to_json()}
+    (row,) = rows([record.to_json()])
+    assert row["findings"]["operators"]["places"][0]["where"] == "coverage/zoo/audio.py (return f(x))"
+
+
 def test_what_is_right_only_by_the_wider_grade_or_at_another_seed_is_told() -> None:
     asked = {"seed": 0, "tensors": 2, "error": 0.04, "variants": {"channels_last": 0.05}, "covered": True,
              "beyond": [], "float64": 1e-12, "float64_reason": ""}  # fmt: skip

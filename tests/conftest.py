@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 
 # Read when torch and TVM are first imported, hence before any test module: a test worker has one core.
@@ -19,9 +21,34 @@ import pytest
 import torch
 
 
+def pytest_collection_finish() -> None:
+    """Spares each test what costs time and decides nothing.
+
+    Collections of garbage look at none of the modules, and come seldom; Dynamo does not measure how long the guards of
+    a graph take on a cold cache, 30 ms for a line in a log.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    if (guards := sys.modules.get("torch._dynamo.guards")) is not None:
+        guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[attr-defined]
+
+
 @pytest.fixture(autouse=True)
 def _independent() -> Iterator[None]:
     """A test neither sees the graphs that another compiled nor depends on how many random numbers it drew."""
     torch.manual_seed(0)
     yield
     torch.compiler.reset()
+
+
+@pytest.fixture
+def warm_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process runner's workers are forks of a process that has imported torch and TVM: see tests/warm.py. A slow
+    test keeps new ones."""
+    if request.node.get_closest_marker("slow"):
+        return
+    from relaxgrad.coverage.harness import process
+    from tests import warm
+
+    monkeypatch.setattr(process, "subprocess", warm.server().runner())

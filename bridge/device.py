@@ -3,7 +3,7 @@
 
 A device is a folder of `bridge/devices` whose `__init__.py` has it as `DEVICE`. What `Device` says by itself is the
 plainest device that there could be: loops as they stand, sums in float64, nothing linked, products and convolutions by
-ATen. Importing a device loads no TVM: a graph that comes out of the cache needs none of it.
+ATen. Importing a device loads no TVM: a graph that comes out of the cache needs none of it. This file loads no torch.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-import torch.fx
-
-from . import pytree
-
 if TYPE_CHECKING:
+    import torch
+    import torch.fx
     from tvm.target import Target
 
     from .kinds import Kind
@@ -188,6 +185,10 @@ def device_of(module: torch.fx.GraphModule) -> Device:
     Where an accelerator's tensors stand beside the host's it is the accelerator's: eager takes numbers of no dims from
     the host, and other values of another device go to ATen.
     """
+    import torch
+
+    from . import pytree
+
     known, found = devices(), host()
     if not any(device.compiles for device in known.values() if device is not found):
         return found

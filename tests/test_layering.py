@@ -286,8 +286,8 @@ def test_the_bridge_imports_what_comes_with_it() -> None:
     core, extra = (packages_of(p) for p in (project["dependencies"], project["optional-dependencies"]["cli"]))
     assert extra == set(PACKAGES)
     brought = {"sympy": "torch", "tvm_ffi": "tvm"}
-    files = [path for path in (ROOT / "bridge").rglob("*.py") if path.parent.name != "samples"]  # of `replay` alone
-    named = {entry.target.split(".")[0] for path in files for entry in imports_of(path)}
+    files = list((ROOT / "bridge").rglob("*.py"))
+    named = {entry.target.split(".")[0] for path in files for entry in imports_of(path, ROOT)}
     foreign = {brought.get(name, name) for name in named - sys.stdlib_module_names - {"relaxgrad"}}
     assert "psutil" in foreign
     assert foreign - core == set(), "pyproject.toml does not bring these with `pip install relaxgrad`"

@@ -10,8 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ...device import Device, Rewrite
 from ...forked import cores
 from . import blas, host, openmp
@@ -19,6 +17,7 @@ from .malloc import configure_malloc
 from .threads import configure_threads
 
 if TYPE_CHECKING:
+    import torch
     import torch.fx
     from tvm.target import Target
 
@@ -41,6 +40,8 @@ class Cpu(Device):
     )
 
     def batch_norm_reserve(self, x: torch.Tensor) -> torch.Tensor:
+        import torch
+
         return x.new_empty(0, dtype=torch.uint8)
 
     def rewrites(self, graph: torch.fx.Graph, leave: Mapping[str, str]) -> dict[torch.fx.Node, Rewrite]:
@@ -94,6 +95,8 @@ class Cpu(Device):
         configure_malloc()
 
     def configure_thread(self) -> None:
+        import torch
+
         torch.get_num_threads()  # OpenMP counts by thread: has ATen give this one the number that torch is set to
 
     def before_load(self) -> None:

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...device import Device, Rewrite
 from ...forked import cores
-from . import blas, host, openmp
-from .malloc import configure_malloc
-from .threads import configure_threads
+from . import host
 
 if TYPE_CHECKING:
     import torch
@@ -91,6 +89,9 @@ class Cpu(Device):
         return {"openmp": object_file()}
 
     def configure(self) -> None:
+        from .malloc import configure_malloc
+        from .threads import configure_threads
+
         configure_threads()
         configure_malloc()
 
@@ -100,13 +101,19 @@ class Cpu(Device):
         torch.get_num_threads()  # OpenMP counts by thread: has ATen give this one the number that torch is set to
 
     def before_load(self) -> None:
-        blas.symbols()
+        from .blas import symbols
+
+        symbols()
 
     def loaded(self, path: Path) -> None:
+        from . import openmp
+
         openmp.join_openmp(path)
 
     def fingerprint(self) -> list[Any]:
-        return [sorted(blas.symbols()), platform.system(), host.fingerprint(), cores()]
+        from .blas import symbols
+
+        return [sorted(symbols()), platform.system(), host.fingerprint(), cores()]
 
     def can_run(self, target: Target | None = None) -> tuple[bool, str]:
         cpu = host.host_cpu()

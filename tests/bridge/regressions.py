@@ -38,8 +38,8 @@ def agree(
 ) -> list[GraphRecord]:
     """Runs `program` in eager and compiled and fails unless what it returns is the same; returns the compiled graphs.
 
-    Compared of a tensor: dtype, shape, strides, requires_grad, values. A float that is not eager's to the bit is judged
-    by the float64 rule, against `program` in float64. `exact` is for programs of another dtype than float32 or with
+    Compared of a tensor: dtype, shape, strides, requires_grad, values. A float that is not eager's to the bit is held
+    to the float64 rule, against `program` in float64. `exact` is for programs of another dtype than float32 or with
     graphs for bodies: the same, in float64 by itself. `traced`: eager's side is PyTorch's own kernels in the graphs
     that Dynamo makes, for code that computes otherwise when it is traced. The ops in `fallbacks`, and no others, must
     fall back to ATen.

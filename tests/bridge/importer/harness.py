@@ -30,7 +30,7 @@ def run_test(
     """Compiles `function`, runs it on `inputs` and on each of `then`, and compares all results with eager's.
 
     Gradients (`grad`) are taken of every floating-point input, with fixed random tangents for each output that has
-    one. A float is judged by the float64 rule, anything else must be equal; an output without elements or of zeros
+    one. A float is validated by the float64 rule, anything else must be equal; an output without elements or of zeros
     only fails, for it would check nothing.
     Every op must run as one of `kinds` (views and sizes are always allowed), at least one
     of each of `kinds`, and each name in `ops` (as `aten.sort.default`) must have been among them. `dynamic=True` makes
@@ -86,7 +86,7 @@ def _leaf(value: Tensor, grad: bool) -> Tensor:
 
 
 def _tangent(output: Tensor, number: int) -> Tensor:
-    """The same numbers in every dtype: drawn in float32, rounded to float16 so that no contender rounds them again."""
+    """The same numbers in every dtype: drawn in float32, rounded to float16 so that no backend rounds them again."""
     generator = torch.Generator().manual_seed(number)
     drawn = torch.empty(output.shape, dtype=torch.float32).uniform_(0.5, 1.5, generator=generator)
     return ((drawn * 64).round() / 64).to(output.dtype)

@@ -40,15 +40,3 @@ def _independent() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch.compiler.reset()
-
-
-@pytest.fixture
-def warm_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process runner's workers are forks of a process that has imported torch and TVM: see tests/warm.py. A slow
-    test keeps new ones."""
-    if request.node.get_closest_marker("slow"):
-        return
-    from relaxgrad.coverage.harness import process
-    from tests import warm
-
-    monkeypatch.setattr(process, "subprocess", warm.server().runner())

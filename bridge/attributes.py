@@ -23,6 +23,11 @@ WRITTEN = "relaxgrad.written"
 OVERWRITES = "relaxgrad.overwrites"
 
 
+#: Of a loop of a kernel written as statements: how many perfectly nested loops from it on, it among them, have rounds
+#: that do not depend on each other.
+INDEPENDENT = "relaxgrad.independent"
+
+
 def is_kernel_call(value: Any) -> bool:
     """Whether a binding's value is a `call_tir`."""
     return isinstance(value, relax.Call) and value.op.same_as(_call_tir())

@@ -61,6 +61,11 @@ class Device:
 
     # ---- importer ----
 
+    @property
+    def registered(self) -> str:
+        """The name under which the ways to run ops on this device are registered (importer/registry.py)."""
+        return self.name
+
     def takes(self, value: torch.Tensor) -> bool:
         """Whether a kernel may have this tensor as an argument. Other values go to ATen as they are."""
         return value.device.type == self.name

@@ -49,9 +49,15 @@ def _alone(module: tvm.IRModule, call: relax.Call, symbols: list[Any]) -> tvm.IR
         with builder.dataflow():
             kernel = builder.add_func(module[call.args[0]], call.args[0].name_hint)
             arguments = [params.get(i, a) for i, a in enumerate(given)]
-            result = builder.emit_output(call_tir(kernel, relax.Tuple(arguments), call.ty_args[0]))
+            result = builder.emit_output(call_tir(kernel, relax.Tuple(arguments), _results(call)))
         builder.emit_func_output(result)
     return builder.get()
+
+
+def _results(call: relax.Call) -> Any:
+    """The type of a kernel's result, or a list of those of its results."""
+    (found,) = call.ty_args
+    return list(found.fields) if isinstance(found, relax.TupleType) else found
 
 
 def unfused(module: tvm.IRModule) -> tvm.IRModule:

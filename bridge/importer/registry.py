@@ -149,10 +149,10 @@ def register(
     return add
 
 
-def register_library(*overloads: Any, priority: int = 0) -> None:
-    """These overloads are ATen calls on purpose."""
+def register_library(*overloads: Any, priority: int = 0, device: str | None = None) -> None:
+    """These overloads are ATen calls on purpose, on every device or on one."""
     for overload in overloads:
-        _add(Implementation(overload, Kind.LIBRARY, None, priority=priority))
+        _add(Implementation(overload, Kind.LIBRARY, None, device=device, priority=priority))
 
 
 def _add(new: Implementation) -> None:
@@ -180,7 +180,7 @@ def implementations(op: Any, device: Device) -> Sequence[Implementation]:
     """Those of an op on a device, in the order in which they are tried; none of what is no OpOverload."""
     found = registry()
     device.load_implementations()
-    return [one for one in found.get(op, ()) if one.device in (None, device.name)]
+    return [one for one in found.get(op, ()) if one.device in (None, device.registered)]
 
 
 def overload(name: str) -> Any | None:

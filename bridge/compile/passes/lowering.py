@@ -38,13 +38,27 @@ def _lowering() -> tuple[Any, Any, Any]:
         updated = tvm.IRModule(module.functions, attrs=module.attrs)
         for var, function in _kernels(module).items():
             kept = own.get(str(var.name_hint))
-            updated.update_func(var, tvm_ffi.structural_map(function, (tirx.AssertStmt, _keeper(kept))))
+            checked = tvm_ffi.structural_map(function, (tirx.AssertStmt, _keeper(kept)))
+            updated.update_func(var, tvm_ffi.structural_map(checked, (tirx.Evaluate, _unless_empty)))
         return updated
 
     return pipeline, host, device
 
 
 tirx.register_tir_pipeline(NAME, _lowering)
+
+
+def _unless_empty(statement: Any) -> Any:
+    """A launch of as many blocks as symbolic sizes make, if they make any: CUDA refuses one of none."""
+    call = statement.value
+    if getattr(getattr(call, "op", None), "name", "") != "tirx.call_ffi_kernel":
+        return statement
+    names = [str(name) for name in call.attrs["launch_params"]]
+    launched = zip(names, list(call.args)[-len(names) :], strict=True)
+    blocks = [n for name, n in launched if name.startswith("blockIdx") and not isinstance(n, tirx.IntImm)]
+    if not blocks:
+        return statement
+    return tirx.IfThenElse(tirx.all(*(n > tirx.const(0, str(n.ty.dtype)) for n in blocks)), statement, None)
 
 
 def _typed_rests() -> Any:

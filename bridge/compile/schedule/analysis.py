@@ -146,7 +146,7 @@ class Block:
             return False
         inner = [v.var for v in self.node.iter_vars][-1:]
         reads = [r.min for read in self.node.reads for r in read.region]
-        return not any(_contains(expr, var) for expr in [*reads, self.node.body.value] for var in inner)
+        return not any(contains(expr, var) for expr in [*reads, self.node.body.value] for var in inner)
 
     @cached_property
     def column_step(self) -> int:
@@ -171,7 +171,7 @@ class Block:
         *outer, last = [v.var for v in self.node.iter_vars]
         for load in self.loads:
             *rows, column = load.indices or [None]
-            if any(_contains(index, last) for index in rows) and not _contains(column, last):
+            if any(contains(index, last) for index in rows) and not contains(column, last):
                 found = next((d for d, var in enumerate(outer) if var.same_as(column)), None)
                 if found is not None:
                     return found
@@ -185,7 +185,7 @@ class Block:
         return not self.column_step and self.crossing is None and not self.is_one_bfloat16
 
 
-def _contains(expr: Any, wanted: tirx.Var) -> bool:
+def contains(expr: Any, wanted: tirx.Var) -> bool:
     if isinstance(expr, tirx.Var):
         return bool(expr.same_as(wanted))
     return any(var.same_as(wanted) for var in collect(expr, tirx.Var))

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA GPUs: targets, and no more. Graphs of CUDA tensors run in ATen."""
+"""NVIDIA GPUs: kernels in CUDA source, products, convolutions and attention by ATen."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...device import Device
@@ -15,15 +18,36 @@ if TYPE_CHECKING:
 class Cuda(Device):
     name = "cuda"
     kind = "cuda"
-    compiles = False
     vm_device = (2, 0, 2)
     listing = "cu"
     listing_name = "CUDA source"
+
+    def accumulator(self, dtype: str) -> str:
+        """float32 for it and for halves: sums are trees over threads, and float64 is 2 to 64 times as slow."""
+        if dtype == "float64":
+            return dtype
+        return "float32" if dtype.startswith(("float", "bfloat")) else "int64"
+
+    def load_implementations(self) -> None:
+        package = f"{__name__}.ops"
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            importlib.import_module(f"{package}.{module.name}")
 
     def target(self, name: str, model: str) -> Target:
         from .target import cuda_target
 
         return cuda_target(name, model)
+
+    def rules(self) -> Sequence[Any]:
+        from .schedule import RULES
+
+        return RULES
+
+    def passes(self) -> list[Any]:
+        from .passes.bits import exact_bits
+        from .passes.loops import check_on_the_device, give_threads
+
+        return [give_threads(), check_on_the_device(), exact_bits()]
 
     def generator(self) -> str:
         nvcc = shutil.which("nvcc")

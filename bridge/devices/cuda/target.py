@@ -21,7 +21,8 @@ DEFAULT_CUDA_ARCH = "sm_90"  # what `cuda` means on a machine without a GPU, whe
 
 
 @functools.cache
-def cuda_target(name: str, model: str) -> Target:
+def cuda_target(name: str, model: str, on: str = "") -> Target:
+    """TVM's target of a GPU, beside a host of TVM's kind `on`; beside the host there is, where nothing is said."""
     from tvm.target import Target
 
     if model and not re.fullmatch(r"sm_\d{2,3}[af]?", model):
@@ -30,7 +31,7 @@ def cuda_target(name: str, model: str) -> Target:
     # The limits are those of every architecture since sm_50; without them TVM asks the driver, which may be absent.
     spec = {"kind": "cuda", "arch": arch, "max_num_threads": 1024, "thread_warp_size": 32}
     spec |= {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "registers_per_block": 65536}
-    return Target(spec, host=host().target(host().kind, ""))
+    return Target(spec, host=on or host().target(host().kind, ""))
 
 
 def _this_gpu() -> str | None:

@@ -14,6 +14,8 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from ...attributes import INDEPENDENT
+
 
 def _checked_copy(
     x: te.Tensor, value: Callable[[Any], Any], condition: Callable[[Any], Any], kind: str, message: str, dtype: str
@@ -26,7 +28,8 @@ def _checked_copy(
             frames = []
             index = []
             for size in source.shape:
-                frame = T.serial(0, size)
+                independent = {} if frames else {INDEPENDENT: len(source.shape)}
+                frame = T.serial(0, size, annotations=independent)
                 index.append(frame.__enter__())
                 frames.append(frame)
             # Assert is a statement of its own: the store follows it in the loop body.

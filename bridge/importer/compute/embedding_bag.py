@@ -39,7 +39,7 @@ def gradient(
         factors = rest.pop(0) if weights is not None else None
         start: list[Any] = []
         out = outs[0]
-        with IRBuilder() as fill, loops(out.shape, start):
+        with IRBuilder() as fill, loops(out.shape, start, independent=True):
             T.buffer_store(out, number(0, dtype), start)
         with IRBuilder() as sums, T.serial(0, g.shape[0]) as bag:
             program = Program()

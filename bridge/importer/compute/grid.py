@@ -213,7 +213,7 @@ def sample_input_gradient(grad: te.Tensor, taps: Sequence[Taps], shape: Sequence
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
         gradient, buffers, target = ins[0], ins[1:], outs[0]
         clear: list[Any] = []
-        with IRBuilder() as first, loops(target.shape, clear):
+        with IRBuilder() as first, loops(target.shape, clear, independent=True):
             T.buffer_store(target, number(0, how.compute), clear)
         index: list[Any] = []
         with IRBuilder() as second, loops(gradient.shape, index):

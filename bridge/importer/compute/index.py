@@ -11,6 +11,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from ...attributes import INDEPENDENT
 from .layout import broadcast_index
 from .pointwise import number
 from .program import Cell
@@ -104,7 +105,7 @@ def serial_update(
         reads, target = ins if filled else ins[1:], outs[0]
         loads = [lambda *i, b=b: tirx.BufferLoad(b, list(i)) for b in reads]
         copy: list[Any] = []
-        with IRBuilder() as builder, loops(target.shape, copy):
+        with IRBuilder() as builder, loops(target.shape, copy, independent=True):
             start = number(0, str(base.dtype)) if filled else tirx.BufferLoad(ins[0], copy)
             T.buffer_store(target, start, copy)
         index: list[Any] = []
@@ -120,16 +121,17 @@ def serial_update(
 class loops:
     """Nested serial loops over a shape; the loop variables are appended to `index`.
 
-    Over no dims it is one loop of one round, with no variable: a builder holds a single statement at its top.
+    `independent`: whether no round depends on another. Over no dims it is one loop of one round, with no variable: a builder holds a single statement at its top.
     """
 
-    def __init__(self, shape: Sequence[Any], index: list[Any]):
+    def __init__(self, shape: Sequence[Any], index: list[Any], independent: bool = False):
         self._shape, self._index = shape, index
+        self._outermost = {INDEPENDENT: len(shape)} if independent else {}
         self._frames: list[Any] = []
 
     def __enter__(self) -> None:
         for size in self._shape:
-            frame = T.serial(0, size)
+            frame = T.serial(0, size, annotations={} if self._frames else self._outermost)
             self._index.append(frame.__enter__())
             self._frames.append(frame)
         if not self._shape:

@@ -16,6 +16,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from ...attributes import INDEPENDENT
 from . import pointwise as pw
 from .layout import const, element_count, flat_index, unflatten
 from .pointwise import cast, number
@@ -58,7 +59,7 @@ def max_pool(x: te.Tensor, axes: Sequence[Axis]) -> list[te.Tensor]:
         rows = element_count(shape[:-1])
         elements = rows * columns.count
         few = isinstance(elements, tirx.IntImm) and int(elements) < PARALLEL_ELEMENTS
-        with IRBuilder() as builder, (T.serial if few else T.parallel)(0, rows) as row:
+        with IRBuilder() as builder, (T.serial if few else T.parallel)(0, rows, annotations={INDEPENDENT: 1}) as row:
             *at, last = unflatten(row, shape[:-1])
             program = Program()
             taps = [_row(program, row_axes, [*at[lead:], last], k) for k in _kernel(row_axes)]

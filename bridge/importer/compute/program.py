@@ -17,6 +17,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from ...attributes import INDEPENDENT
 from .layout import broadcast_index, const, element_count, unflatten
 from .pointwise import Expr, cast, dtype_of, number
 
@@ -92,7 +93,7 @@ def elements(shape: Sequence[Any]) -> Iterator[tuple[list[Any], Program]]:
     """One loop over all elements of `shape`, in parallel where they are many: (index, the program of an element)."""
     count = element_count(shape)
     few = isinstance(count, tirx.IntImm) and int(count) < PARALLEL_ELEMENTS
-    with (T.serial if few else T.parallel)(0, count) as position:
+    with (T.serial if few else T.parallel)(0, count, annotations={INDEPENDENT: 1}) as position:
         yield unflatten(position, shape), Program()
 
 

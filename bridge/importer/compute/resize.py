@@ -18,6 +18,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from ...attributes import INDEPENDENT
 from . import pointwise as pw
 from .layout import const, unflatten
 from .pointwise import cast, number
@@ -293,7 +294,7 @@ def scatter(grad: te.Tensor, at: te.Tensor, weight: te.Tensor, dim: int, size: A
 
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
         gradient, positions, weights, target = ins[0], ins[1], ins[2], outs[0]
-        with IRBuilder() as builder, T.parallel(0, slices) as s:
+        with IRBuilder() as builder, T.parallel(0, slices, annotations={INDEPENDENT: 1}) as s:
             lead = unflatten(s, before)
 
             def element(place: Expr, r: Expr) -> list[Expr]:

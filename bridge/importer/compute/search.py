@@ -13,6 +13,7 @@ from tvm.tirx.script import builder as T
 from . import pointwise as pw
 from .index import loops
 from .layout import const
+from .program import Cell
 from .reduce import cast_all
 
 #: No row has 2**40 elements.
@@ -27,14 +28,13 @@ def insertion_points(boundaries: te.Tensor, x: te.Tensor, right: bool, dtype: st
     one_row = len(boundaries.shape) == 1
 
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
-        rows, values, low, high = *ins, *outs
+        (rows, values), target = ins, outs[0]
         with IRBuilder() as builder:
             index: list[Any] = []
-            with loops(values.shape, index):
-                T.buffer_store(low, const(0), index)
-                T.buffer_store(high, const(0) + rows.shape[-1], [const(0)])
+            with loops(values.shape, index, independent=True):
+                low, high = Cell(const(0)), Cell(const(0) + rows.shape[-1])
                 with T.serial(0, const(_STEPS)) as _:
-                    a, b = tirx.BufferLoad(low, index), tirx.BufferLoad(high, [const(0)])
+                    a, b = low.get(), high.get()
                     with T.If(a < b), T.Then():
                         middle = tirx.floordiv(a + b, const(2))
                         at = [middle] if one_row else [*index[:-1], middle]
@@ -43,10 +43,11 @@ def insertion_points(boundaries: te.Tensor, x: te.Tensor, right: bool, dtype: st
                         below = boundary <= value if right else boundary < value
                         with T.If(tirx.any(below, pw.isnan(value))):
                             with T.Then():
-                                T.buffer_store(low, middle + 1, index)
+                                low.set(middle + 1)
                             with T.Else():
-                                T.buffer_store(high, middle, [const(0)])
+                                high.set(middle)
+                T.buffer_store(target, low.get(), index)
         return builder.get()
 
-    found = te.extern([x.shape, (const(1),)], [boundaries, x], body, name="search", dtype=["int64", "int64"])
-    return cast_all(found[0], dtype)
+    found = te.extern([x.shape], [boundaries, x], body, name="search", dtype="int64")
+    return cast_all(found, dtype)

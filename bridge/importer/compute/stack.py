@@ -26,7 +26,7 @@ def stacked(*tensors: te.Tensor) -> te.Tensor:
         copies = []
         for place, source in enumerate(ins):
             index: list[Any] = []
-            with IRBuilder() as copy, loops(source.shape, index):
+            with IRBuilder() as copy, loops(source.shape, index, independent=True):
                 row, *others = index
                 at = [row + starts[place], *others]
                 T.buffer_store(outs[0], tirx.BufferLoad(source, index), at)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from relaxgrad.bridge.backend import record_graphs, relaxgrad
+from relaxgrad.bridge.device import host
+from relaxgrad.bridge.importer.registry import implementations, overload
 from relaxgrad.bridge.kinds import Kind
 from relaxgrad.bridge.schemas import GraphKind, GraphRecord
 from relaxgrad.coverage.harness.numbers import compare_all, float64_run
@@ -59,11 +61,21 @@ def _check_records(
         assert {r.kind for r in ran} >= {GraphKind.FORWARD, GraphKind.BACKWARD}
     found = {kind for r in records for kind, calls in r.calls.items() if calls} - {Kind.METADATA}
     reasons = "\n".join(str(reason) for r in records for reason in r.reasons)
-    assert found == kinds, f"ran as {sorted(found)}: {reasons}"
     seen = {op for r in records for op in r.ops}
+    if any(map(_is_left_to_aten, seen)):  # on this device, so that the test's kinds are not all there
+        assert found <= kinds | {Kind.LIBRARY}, f"ran as {sorted(found)}: {reasons}"
+    else:
+        assert found == kinds, f"ran as {sorted(found)}: {reasons}"
     assert seen >= set(ops), f"{sorted(set(ops) - seen)} are not among {sorted(seen)}"
     if dynamic:
         assert all(r.symbolic for r in records)
+
+
+def _is_left_to_aten(name: str) -> bool:
+    """Whether the device under test calls ATen for an op that others have a kernel for."""
+    op = overload(name) if name.count(".") == 2 else None
+    first = next(iter(implementations(op, host())), None) if op is not None else None
+    return first is not None and first.device is not None and first.kind is Kind.LIBRARY
 
 
 def _run(function: Callable[..., Any], inputs: Sequence[Any], grad: bool) -> dict[str, Tensor | None]:

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passes over scheduled kernels for NVIDIA GPUs."""

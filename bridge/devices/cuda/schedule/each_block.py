@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What no rule takes as a whole: each block is a kernel of its own, with its results in memory."""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+from tvm import tirx
+
+from ....compile.schedule.analysis import Block
+from ....compile.schedule.kernel import analysed
+from ....compile.schedule.primitives import BlockRV, Schedule
+from .threads import WARP, bind_elements, can_share, fused, give_loops, threads_for, vector_of
+
+#: Results from which on each has a thread of its own, if its reduction is short; below, threads share a reduction.
+SHORT = 16
+#: A reduction of so many steps to few results is done in two kernels.
+LONG, FEW, PARTS = 1 << 16, 64, 256
+#: Rows that the threads above each other take of a block's 32 columns.
+ROWS = 16
+
+
+class EachBlock:
+    """The last rule: it takes every kernel."""
+
+    name = "each block"
+
+    def apply(self, function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+        kernel = analysed(function).inlined
+        sch = kernel.schedule()
+        for block in give_loops(sch, kernel.blocks):
+            if not block.is_opaque:
+                _schedule(sch, block)
+        return sch.function
+
+
+def _schedule(sch: Schedule, block: Block) -> None:
+    if not block.is_reduction:
+        bind_elements(sch, block.loops, vector_of(block))
+        return
+    spatial, reduced = block.by_kind(block.loops)
+    spatial_sizes, reduced_sizes = block.by_kind(block.sizes)
+    steps = _product(reduced_sizes)
+    if not spatial:
+        spatial = [sch.add_unit_loop(block.rv)]
+    sch.reorder(*spatial, *reduced)
+    reduction = fused(sch, reduced)
+    if (steps is not None and steps < SHORT) or not can_share(sch, block.rv, reduction):
+        bind_elements(sch, spatial)
+        sch.decompose_reduction(block.rv, reduction)
+    elif block.reads_columns:
+        _columns(sch, spatial, reduction, steps)
+    else:
+        results = _product(spatial_sizes)
+        if steps is not None and steps >= LONG and results is not None and results <= FEW:
+            outer, _ = sch.split(reduction, [PARTS, None])
+            partial = sch.rfactor(outer, 0)
+            _share(sch, partial, threads_for(steps // PARTS))
+            _share(sch, block.rv, threads_for(PARTS))
+            return
+        _share(sch, block.rv, threads_for(steps))
+
+
+def _share(sch: Schedule, rv: BlockRV, threads: int) -> None:
+    """A block of threads for each result of a reduction, whose last loop is the reduction."""
+    *spatial, reduction = sch.get_loops(rv)
+    _, inner = sch.split(reduction, [None, threads])
+    sch.bind(fused(sch, spatial), "blockIdx.x")
+    sch.bind(inner, "threadIdx.x")
+
+
+def _columns(sch: Schedule, spatial: list, reduction: object, steps: int | None) -> None:
+    """A warp over 32 neighbouring columns, and rows of warps that each take a part of the reduction."""
+    rows = ROWS if steps is None else min(ROWS, max(2, 1 << (steps.bit_length() - 1)))
+    block, column = sch.split(fused(sch, spatial), [None, WARP])
+    _, row = sch.split(reduction, [None, rows])
+    sch.bind(block, "blockIdx.x")
+    sch.bind(column, "threadIdx.x")
+    sch.bind(row, "threadIdx.y")
+
+
+def _product(sizes: list[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return math.prod(known) if len(known) == len(sizes) else None

@@ -40,13 +40,18 @@ class Device:
     name: ClassVar[str]  # torch's: `tensor.device.type`
     kind: ClassVar[str]  # TVM's: `target.kind.name`
     is_host: ClassVar[bool] = False  # whether this process reads its memory
-    compiles: ClassVar[bool] = True  # whether graphs of its tensors are compiled; False: it has a target, and no more
     #: DLPack's number of the device, the number among its kind, and the virtual machine's allocator: 2 keeps blocks.
-    vm_device: ClassVar[tuple[int, int, int]]
+    #: A device that is not the host's has the host's behind its own.
+    vm_device: ClassVar[tuple[int, ...]]
 
     #: The format in which a compiled kernel is listed, as TVM calls it, and for people.
     listing: ClassVar[str]
     listing_name: ClassVar[str]
+
+    @property
+    def compiles(self) -> bool:
+        """Whether graphs of its tensors are compiled; False: it has a target, and no more."""
+        return True
 
     # ---- capture ----
 

@@ -58,7 +58,7 @@ class Executable:
         self._size_positions = [i for i, s in enumerate(plan.sources) if s.argument]
         self._evaluate = _evaluator(plan)
         whole = plan.input_count + plan.constant_count
-        self._feeds = [_feed(param, whole) for param in plan.params]
+        self._feeds = [_feed(param, whole, compiled.device.name) for param in plan.params]
         first = len(self._size_positions)  # of the parameters that are no sizes
         orders = {first + k: p.order for k, p in enumerate(plan.params) if isinstance(p, TensorParam)}
         sources = [(m.index, m.source) for m in plan.mutations]
@@ -185,11 +185,11 @@ class Executable:
 _item = tvm_ffi.get_global_func("ffi.ArrayGetItem")
 
 
-def _feed(param: Param, whole: int) -> Callable[[list[Any], Scalars, GraphRecord], Any]:
+def _feed(param: Param, whole: int, device: str) -> Callable[[list[Any], Scalars, GraphRecord], Any]:
     """The function that makes one argument of `main`. Inputs from number `whole` on are slices of others."""
     if isinstance(param, ScalarParam):
         scalar = param.scalar.index
-        return lambda inputs, scalars, record: torch.tensor(float(scalars[scalar]), dtype=torch.float64)
+        return lambda inputs, scalars, record: torch.tensor(float(scalars[scalar]), dtype=torch.float64, device=device)
     index = param.index
     if isinstance(param, OpaqueParam):
         return lambda inputs, scalars, record: OpaqueObject(inputs[index])

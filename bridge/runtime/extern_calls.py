@@ -91,7 +91,7 @@ def for_vm(tensor: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     if tensor._is_zerotensor():  # no memory at all: torch makes such for gradients that are zero everywhere
-        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
+        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if not tensor.is_contiguous():
         tensor = tensor.contiguous()
     return _compact(tensor) if tensor.numel() == 0 else tensor

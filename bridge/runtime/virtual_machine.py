@@ -34,14 +34,21 @@ RELEASE = "release"
 _ENTRY = "vm_load_executable"
 
 
+def runtime_library(kind: str = "") -> Path | None:
+    """TVM's runtime library, or the one of a kind of device; None where it is not beside the package."""
+    found = importlib.util.find_spec("tvm")
+    name = f"libtvm_runtime_{kind}.so" if kind else "libtvm_runtime.so"
+    library = Path(str(found.origin)).parent / "lib" / name if found is not None else None
+    return library if library is not None and library.exists() else None
+
+
 @functools.cache
 def load_runtime() -> None:
     """Loads TVM's runtime library: see Note [Only the runtime]."""
     if "tvm" in sys.modules:
         return
-    found = importlib.util.find_spec("tvm")
-    library = Path(str(found.origin)).parent / "lib" / "libtvm_runtime.so" if found is not None else None
-    if library is None or "TVM_LIBRARY_PATH" in os.environ or not library.exists():
+    library = runtime_library()
+    if library is None or "TVM_LIBRARY_PATH" in os.environ:
         import tvm  # noqa: F401  # a build from source keeps its libraries elsewhere, and tvm knows where
     else:
         ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)

@@ -3,24 +3,38 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import os
 import pkgutil
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...device import Device
+from .binary import nvcc
 
 if TYPE_CHECKING:
+    import torch
     from tvm.target import Target
+
+#: The environment's variable that has graphs of CUDA tensors compiled.
+SWITCH = "RELAXGRAD_CUDA"
 
 
 class Cuda(Device):
     name = "cuda"
     kind = "cuda"
-    vm_device = (2, 0, 2)
+    vm_device = (2, 0, 2, 1, 0, 2)
     listing = "cu"
     listing_name = "CUDA source"
+
+    @property
+    def compiles(self) -> bool:
+        """Only where it is asked for: no graph has run on a GPU yet (docs/cuda.md)."""
+        return os.environ.get(SWITCH, "0") == "1"
+
+    def takes(self, value: torch.Tensor) -> bool:
+        return super().takes(value) and not value.device.index  # the machine has one device
 
     def accumulator(self, dtype: str) -> str:
         """float32 for it and for halves: sums are trees over threads, and float64 is 2 to 64 times as slow."""
@@ -49,9 +63,16 @@ class Cuda(Device):
 
         return [give_threads(), check_on_the_device(), exact_bits()]
 
+    def before_load(self) -> None:
+        from ...runtime.virtual_machine import runtime_library
+
+        library = runtime_library("cuda")
+        if library is not None:
+            ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+
     def generator(self) -> str:
-        nvcc = shutil.which("nvcc")
-        return f"CUDA source, then {nvcc}" if nvcc else "CUDA source only: no nvcc on PATH to make a binary of it"
+        compiler = nvcc()
+        return f"CUDA source, then {compiler}" if compiler else "CUDA source only: no nvcc on PATH to make a binary of it"
 
     def example(self) -> str:
         return "cuda, cuda:sm_90"

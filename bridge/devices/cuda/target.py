@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import functools
 import re
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...device import host
 from ...errors import UserError
+from .binary import compile_cubin, nvcc
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -57,21 +54,8 @@ def run_probe(target: Target, kernel: Any) -> str:
     sources = [m.inspect_source() for m in built.mod.imports if m.kind == "cuda"]
     if not sources:
         raise RuntimeError("TVM built a module that holds no CUDA source")
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
+    if nvcc() is None:
         return "CUDA source was generated; no nvcc on PATH to make a binary of it"
-    with tempfile.TemporaryDirectory(prefix="relaxgrad-") as folder:
-        source, binary = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
-        source.write_text("\n".join(sources))
-        arch = str(target.attrs["arch"])
-        run = subprocess.run(
-            [nvcc, "-cubin", f"-arch={arch}", "-o", str(binary), str(source)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        if run.returncode != 0 or not binary.exists():
-            lines = (run.stderr or run.stdout).strip().splitlines()
-            raise RuntimeError(f"nvcc -cubin -arch={arch} failed: {lines[0] if lines else 'no message'}")
-        return f"CUDA source was generated and nvcc made a {arch} binary of {binary.stat().st_size} bytes"
+    arch = str(target.attrs["arch"])
+    binary, _ = compile_cubin("\n".join(sources), arch)
+    return f"CUDA source was generated and nvcc made a {arch} binary of {len(binary)} bytes"

@@ -73,7 +73,9 @@ def _share(sch: Schedule, rv: BlockRV, threads: int) -> None:
 def _columns(sch: Schedule, spatial: list, reduction: object, steps: int | None) -> None:
     """A warp over 32 neighbouring columns, and rows of warps that each take a part of the reduction."""
     rows = ROWS if steps is None else min(ROWS, max(2, 1 << (steps.bit_length() - 1)))
-    block, column = sch.split(fused(sch, spatial), [None, WARP])
+    columns = fused(sch, spatial)
+    # Of a split with one block TVM drops the condition that a column is one where the result is written.
+    block, column = sch.split(columns, [None, min(WARP, sch.extent(columns) or WARP)])
     _, row = sch.split(reduction, [None, rows])
     sch.bind(block, "blockIdx.x")
     sch.bind(column, "threadIdx.x")

@@ -64,6 +64,8 @@ class EmulatedCuda(Cuda):
 
 
 DEVICE = EmulatedCuda()
+#: Where a list, gets the CUDA source of every graph that this process compiles.
+sources: list[str] | None = None
 
 
 @functools.cache
@@ -128,6 +130,8 @@ def _patch() -> None:
                 launch_params[str(var.name_hint)] = [str(p) for p in function.attrs["tirx.kernel_launch_params"]]
         if len(texts) > 1:
             raise RuntimeError("kernels for several targets in one module")
+        if sources is not None:
+            sources.extend(texts)
         host, entries = _on_this_machine(tvm.IRModule(host.functions, attrs=host.attrs), set(launch_params))
         made = generate(host, target_host)
         names = [*(f"__tvm_ffi_{name}" for name in launch_params), *entries]

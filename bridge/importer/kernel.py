@@ -8,6 +8,7 @@ graph's own variables, and the finished kernel gets fresh ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -66,7 +67,7 @@ def make_kernel(
         kernel = kernel.with_attr(LIBRARY_CALL, True)
     types = [relax.TensorType(list(o.shape), str(o.dtype)) for o in outputs]
     several = isinstance(result, list | tuple) and len(types) > 1
-    return KernelHandle(builder.add_func(kernel, name), extra, types if several else types[0])
+    return KernelHandle(builder.add_func(kernel, re.sub(r"\W+", "_", name)), extra, types if several else types[0])
 
 
 def _name(hint: str, number: int) -> str:

@@ -83,10 +83,15 @@ class Device:
         """
         return "float64" if dtype.startswith(("float", "bfloat")) else "int64"
 
+    @property
+    def folder(self) -> str:
+        """The package that the device is."""
+        return type(self).__module__
+
     @functools.cache  # noqa: B019  # one object a process
     def load_implementations(self) -> None:
         """Registers what converts ops for this device alone: every module of the device's folder `ops`."""
-        package = f"{type(self).__module__}.ops"
+        package = f"{self.folder}.ops"
         if importlib.util.find_spec(package) is not None:
             for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
                 importlib.import_module(f"{package}.{module.name}")

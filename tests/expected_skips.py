@@ -23,6 +23,7 @@ class Lacking(StrEnum):
     BROWSER = "browser"
     CPU_TARGET = "cpu-target"
     CPUINFO = "cpuinfo"
+    NVCC = "nvcc"
     PACKAGE = "package"
     TORCH_RELEASE = "torch-release"
 
@@ -32,6 +33,7 @@ EXPECTED_SKIPS: dict[Lacking, str] = {
     Lacking.BROWSER: "what a page does when it is opened, sorted, clicked and printed is seen in a browser alone",
     Lacking.CPU_TARGET: "code for vector instructions that this CPU lacks compiles here and cannot run",
     Lacking.CPUINFO: "what the system shows of an x86 CPU is read from /proc/cpuinfo",
+    Lacking.NVCC: "NVIDIA's compiler alone makes machine code of CUDA source",
     Lacking.PACKAGE: "an optional package, another importer's or some models' of the zoo, is installed for those alone",
     Lacking.TORCH_RELEASE: "a page holds the graphs of the torch that it was made with; others have other graphs",
 }

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
-import pkgutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,11 +40,6 @@ class Cuda(Device):
             return dtype
         return "float32" if dtype.startswith(("float", "bfloat")) else "int64"
 
-    def load_implementations(self) -> None:
-        package = f"{__name__}.ops"
-        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            importlib.import_module(f"{package}.{module.name}")
-
     def target(self, name: str, model: str) -> Target:
         from .target import cuda_target
 
@@ -72,7 +65,9 @@ class Cuda(Device):
 
     def generator(self) -> str:
         compiler = nvcc()
-        return f"CUDA source, then {compiler}" if compiler else "CUDA source only: no nvcc on PATH to make a binary of it"
+        return (
+            f"CUDA source, then {compiler}" if compiler else "CUDA source only: no nvcc on PATH to make a binary of it"
+        )
 
     def example(self) -> str:
         return "cuda, cuda:sm_90"

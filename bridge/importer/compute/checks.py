@@ -25,7 +25,7 @@ def _checked_copy(
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
         source, target = ins[0], outs[0]
         with IRBuilder() as builder:
-            frames = []
+            frames: list[Any] = []
             index = []
             for size in source.shape:
                 independent = {} if frames else {INDEPENDENT: len(source.shape)}

@@ -121,7 +121,8 @@ def serial_update(
 class loops:
     """Nested serial loops over a shape; the loop variables are appended to `index`.
 
-    `independent`: whether no round depends on another. Over no dims it is one loop of one round, with no variable: a builder holds a single statement at its top.
+    Over no dims it is one loop of one round, with no variable: a builder holds a single statement at its top.
+    `independent`: whether no round depends on another.
     """
 
     def __init__(self, shape: Sequence[Any], index: list[Any], independent: bool = False):

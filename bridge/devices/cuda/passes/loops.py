@@ -132,5 +132,3 @@ def check_on_the_device() -> Any:
         return kernel.with_body(tvm_ffi.structural_map(kernel.body, (tirx.AssertStmt, checked)))
 
     return kernel_pass("CheckOnTheDevice", change)
-
-

@@ -36,6 +36,8 @@ class EachBlock:
 
 
 def _schedule(sch: Schedule, block: Block) -> None:
+    if 0 in block.by_kind(block.sizes)[0]:
+        return  # nothing to do; TVM divides by the extents of loops
     if not block.is_reduction:
         bind_elements(sch, block.loops, vector_of(block))
         return
@@ -53,13 +55,25 @@ def _schedule(sch: Schedule, block: Block) -> None:
         _columns(sch, spatial, reduction, steps)
     else:
         results = _product(spatial_sizes)
-        if steps is not None and steps >= LONG and results is not None and results <= FEW:
-            outer, _ = sch.split(reduction, [PARTS, None])
+        parts = _parts(steps) if results is not None and results <= FEW else 1
+        if steps is not None and parts > 1:
+            outer, _ = sch.split(reduction, [parts, None])
             partial = sch.rfactor(outer, 0)
-            _share(sch, partial, threads_for(steps // PARTS))
-            _share(sch, block.rv, threads_for(PARTS))
+            _share(sch, partial, threads_for(steps // parts))
+            _share(sch, block.rv, threads_for(parts))
             return
         _share(sch, block.rv, threads_for(steps))
+
+
+def _parts(steps: int | None) -> int:
+    """In how many equal parts a reduction goes to blocks of their own; 1: it stays whole.
+
+    Equal, for a condition that is on blocks and on a part's steps at once has TVM lower the part to a loop in which
+    threads overwrite each other's sums, without a word.
+    """
+    if steps is None or steps < LONG:
+        return 1
+    return next((n for n in range(PARTS, WARP - 1, -1) if steps % n == 0), 1)
 
 
 def _share(sch: Schedule, rv: BlockRV, threads: int) -> None:

@@ -35,6 +35,8 @@ def _schedule(function: tirx.PrimFunc, kernel: Inlined) -> tirx.PrimFunc | None:
     if len(blocks) < 2 or any(b.is_opaque for b in blocks) or not any(b.is_reduction for b in blocks):
         return None
     rows = _row_loops(blocks)
+    if any(0 in block.sizes for block in blocks):
+        return None
     if not rows or not stay_in_rows(blocks, rows):
         return None
     results = set(function.params)

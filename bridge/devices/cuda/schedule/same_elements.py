@@ -20,7 +20,9 @@ class SameElements:
     def apply(self, function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
         kernel = analysed(function).with_temporaries
         blocks = kernel.after_numbers
-        if not blocks or any(block.is_opaque or block.is_reduction or not block.loops for block in blocks):
+        if not blocks or any(
+            block.is_opaque or block.is_reduction or not block.loops or 0 in block.sizes for block in blocks
+        ):
             return None
         rank = len(blocks[0].loops)
         if any(len(b.loops) != rank for b in blocks) or common_loops(blocks) != rank or not stay_in_rows(blocks, rank):

@@ -103,7 +103,8 @@ def test_right_kernels_pass(launch: Launch) -> None:
     x = np.random.default_rng(0).integers(-8, 8, 3 * 128).astype(np.float32)
     out = np.full(3, np.nan, dtype=np.float32)
     assert launch(SUM, out, x, grid=3, threads=64) == ""
-    assert out.tolist() == x.reshape(3, 128).sum(1).tolist() and out.any()
+    assert out.tolist() == x.reshape(3, 128).sum(1).tolist()
+    assert out.any()
     twice = np.full(100, np.nan, dtype=np.float32)
     assert launch(SCALE, twice, x[:100].copy(), 100, grid=2, threads=64) == ""
     assert twice.tolist() == (2 * x[:100]).tolist()
@@ -115,7 +116,11 @@ def test_right_kernels_pass(launch: Launch) -> None:
 
 FAULTS = {
     "a missing barrier": (SUM, ("  __syncthreads();\n", ""), "uninitialised|race"),
-    "a barrier in a branch": (SUM, ("__syncthreads();", "if (((int)threadIdx.x) < 32) { __syncthreads(); }"), "divergent"),
+    "a barrier in a branch": (
+        SUM,
+        ("__syncthreads();", "if (((int)threadIdx.x) < 32) { __syncthreads(); }"),
+        "divergent",
+    ),
     "barriers in two branches": (
         SUM,
         ("__syncthreads();", "if (((int)threadIdx.x) < 32) {\n __syncthreads();\n } else {\n __syncthreads();\n }"),
@@ -128,23 +133,41 @@ FAULTS = {
     ),
     "shared memory that nothing wrote": (
         SUM,
-        ("part[((int)threadIdx.x)] = own[0] + own[1];", "if (((int)threadIdx.x) < 60) { part[((int)threadIdx.x)] = own[0]; }"),
+        (
+            "part[((int)threadIdx.x)] = own[0] + own[1];",
+            "if (((int)threadIdx.x) < 60) { part[((int)threadIdx.x)] = own[0]; }",
+        ),
         "uninitialised",
     ),
     "an index one too far": (SUM, ("* 2 + 1];", "* 2 + 2];"), "out of bounds"),
-    "an index into shared memory one too far": (SUM, ("part[((int)threadIdx.x)] = own", "part[((int)threadIdx.x) + 1] = own"), "out of bounds"),
+    "an index into shared memory one too far": (
+        SUM,
+        ("part[((int)threadIdx.x)] = own", "part[((int)threadIdx.x) + 1] = own"),
+        "out of bounds",
+    ),
     "an index into a thread's own array": (SUM, ("own[1] = x", "own[2] = x"), "out of bounds"),
     "every block writes one result": (SUM, ("out[((int)blockIdx.x)] = v", "out[0] = v"), "race"),
     "every thread writes one result": (SUM, ("    if (((int)threadIdx.x) == 0) {", "    if (true) {"), "race"),
-    "no mask at the tail": (SCALE, ("if (((int)blockIdx.x) * 64 + ((int)threadIdx.x) < n)", "if (true)"), "out of bounds"),
+    "no mask at the tail": (
+        SCALE,
+        ("if (((int)blockIdx.x) * 64 + ((int)threadIdx.x) < n)", "if (true)"),
+        "out of bounds",
+    ),
     "a mask one too far": (SCALE, ("< n)", "<= n)"), "out of bounds"),
     "a neighbour is read in place": (
         SCALE,
-        ("= x[((int)blockIdx.x) * 64 + ((int)threadIdx.x)] * 2.0f", "= out[(((int)blockIdx.x) * 64 + ((int)threadIdx.x) + 1) % n] * 2.0f"),
+        (
+            "= x[((int)blockIdx.x) * 64 + ((int)threadIdx.x)] * 2.0f",
+            "= out[(((int)blockIdx.x) * 64 + ((int)threadIdx.x) + 1) % n] * 2.0f",
+        ),
         "race",
     ),
     "more threads than compiled for": (SCALE, ("__launch_bounds__(64)", "__launch_bounds__(32)"), "launch"),
-    "a vector that is not aligned": (VECTORS, ("(x + (((int)threadIdx.x) * 4))", "(x + (((int)threadIdx.x) * 3 + 1))"), "misaligned"),
+    "a vector that is not aligned": (
+        VECTORS,
+        ("(x + (((int)threadIdx.x) * 4))", "(x + (((int)threadIdx.x) * 3 + 1))"),
+        "misaligned",
+    ),
     "a check that fails": (SCALE, ("    out[", "    if (n == 100) { __trap(); }\n    out["), "assert"),
 }
 

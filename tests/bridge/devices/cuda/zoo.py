@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.bridge.devices.cuda.zoo OUT.json MODEL...`: models of the zoo on the emulated GPU.
 
-A training step of each, forward and backward, validated by the float64 rule (coverage/harness); its kernels' CUDA source
-is compiled by nvcc for three architectures, and what ptxas says of each kernel is kept. A process a model.
+Two training steps of each, validated by the float64 rule (coverage/harness); the CUDA source of its kernels is compiled
+by nvcc for three architectures, and what ptxas says of each kernel is kept. A process a model.
 """
 
 from __future__ import annotations
@@ -54,7 +54,11 @@ def one(name: str) -> dict[str, Any]:
     for graph in record.graph_details:
         for kind, count in graph["calls"].items():
             calls[str(kind)] = calls.get(str(kind), 0) + count
-    verdict = {"status": str(record.status), "reason": record.reason[:300], "reasons": [r[:200] for r in record.reasons]}
+    verdict = {
+        "status": str(record.status),
+        "reason": record.reason[:300],
+        "reasons": [r[:200] for r in record.reasons],
+    }
     kernels: dict[str, list[dict[str, int]]] = {arch: [] for arch in ARCHITECTURES}
     failed: list[str] = []
     for source in sources if os.environ.get("RELAXGRAD_CUBINS", "1") == "1" else []:

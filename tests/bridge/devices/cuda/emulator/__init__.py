@@ -11,10 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import importlib
 import os
-import pkgutil
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,8 +38,9 @@ class EmulatedCuda(Cuda):
     def registered(self) -> str:
         return Cuda.name
 
-    def load_implementations(self) -> None:
-        Cuda.load_implementations(self)
+    @property
+    def folder(self) -> str:
+        return Cuda.__module__
 
     def batch_norm_reserve(self, x: torch.Tensor) -> torch.Tensor:
         return x.new_empty(0, dtype=torch.uint8)
@@ -101,7 +99,9 @@ def _library() -> ctypes.CDLL:
     """The emulator itself, visible to the libraries of compiled graphs."""
     import tvm_ffi  # noqa: F401  # raises the emulator's errors
 
-    return ctypes.CDLL(str(_gcc(_folder() / "emulator.so", HERE / "emulator.cpp", "-shared", "-O2")), ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(
+        str(_gcc(_folder() / "emulator.so", HERE / "emulator.cpp", "-shared", "-O2")), ctypes.RTLD_GLOBAL
+    )
 
 
 def compile_source(text: str, launch_params: dict[str, list[str]], entries: dict[str, str]) -> Path:
@@ -114,14 +114,14 @@ def compile_source(text: str, launch_params: dict[str, list[str]], entries: dict
 def _patch() -> None:
     """Has TVM's build of a module for CUDA end in C++ that is linked into the graph's library."""
     import tvm
-    import tvm.tirx.build  # noqa: F401
+    import tvm.tirx.build
 
     build = sys.modules["tvm.tirx.build"]
     generate = build.codegen_build
 
     def to_runtime(host: Any, devices: dict[Any, Any], target_host: Any) -> Any:
         cuda = {t: m for t, m in devices.items() if t.kind.name == Cuda.kind and m.functions}
-        if not cuda or not _is_emulating():
+        if not _is_emulating():
             return original(host, devices, target_host)
         texts, launch_params = [], {}
         for target, module in cuda.items():
@@ -134,8 +134,12 @@ def _patch() -> None:
             sources.extend(texts)
         host, entries = _on_this_machine(tvm.IRModule(host.functions, attrs=host.attrs), set(launch_params))
         made = generate(host, target_host)
+        if not texts:  # no elements, hence no kernels
+            return made
         names = [*(f"__tvm_ffi_{name}" for name in launch_params), *entries]
-        made.import_module(tvm.runtime.load_static_library(str(compile_source(texts[0], launch_params, entries)), names))
+        made.import_module(
+            tvm.runtime.load_static_library(str(compile_source(texts[0], launch_params, entries)), names)
+        )
         return made
 
     original = build.tir_to_runtime
@@ -149,38 +153,42 @@ def _is_emulating() -> bool:
 
 
 def _on_this_machine(host: Any, kernels: set[str]) -> tuple[Any, dict[str, str]]:
-    """(the host's functions with kernels called as C functions, and memory of the emulator; entry -> its new name)."""
+    """(the host's functions, with kernels called as C functions and memory of the emulator; function -> its new name).
+
+    A function that launches kernels gets a name of its own, and one in front of it (source.entry) its old one.
+    """
     import tvm
     import tvm_ffi
     from tvm import ir, tirx
 
-    packed, c_packed = (ir.Op.get(f"tirx.{n}") for n in ("tvm_call_packed_lowered", "tvm_call_cpacked_lowered"))
+    from relaxgrad.bridge.compile.schedule.analysis import collect
 
-    def call(node: Any) -> Any:
-        name = getattr(node.op, "name", "").removeprefix("tirx.")
-        if name == "tvm_call_packed_lowered":
-            callee = str(node.args[0].value)
-            if callee == "__tvm_set_device":
-                return tirx.const(0, "int32")
-            if callee in kernels:
-                args = [ir.StringImm(f"__tvm_ffi_{callee}"), *node.args[1:]]
-                return ir.Call(c_packed, args, ret_ty=node.ty)
-        if name == "TVMBackendAllocWorkspace":
-            return tirx.call_extern("handle", "emulator_workspace", node.args[2].astype("int64"))
-        if name == "TVMBackendFreeWorkspace":
-            return tirx.call_extern("int32", "emulator_free_workspace", node.args[2])
-        return node
+    def is_launch(call: Any) -> bool:
+        return _op(call) == "tvm_call_packed_lowered" and str(call.args[0].value) in kernels
 
-    del packed
+    def replaced(call: Any) -> Any:
+        if is_launch(call):
+            name = ir.StringImm(f"__tvm_ffi_{call.args[0].value}")
+            c_call = ir.Op.get("tirx.tvm_call_cpacked_lowered")
+            return ir.Call(c_call, [name, *call.args[1:]], ret_ty=call.ty)
+        if _op(call) == "tvm_call_packed_lowered" and str(call.args[0].value) == "__tvm_set_device":
+            return tirx.const(0, "int32")
+        if _op(call) == "TVMBackendAllocWorkspace":
+            return tirx.call_extern("handle", "emulator_workspace", call.args[2].astype("int64"))
+        if _op(call) == "TVMBackendFreeWorkspace":
+            return tirx.call_extern("int32", "emulator_free_workspace", call.args[2])
+        return call
+
     updated, entries = tvm.IRModule({}, attrs=host.attrs), {}
     for var, function in host.functions.items():
-        found: list[Any] = []
-        tvm_ffi.structural_walk(function.body, (ir.Call, found.append))
-        launches = any(getattr(c.op, "name", "") == packed_name and str(c.args[0].value) in kernels for c in found for packed_name in ("tirx.tvm_call_packed_lowered",))
-        changed = function.with_body(tvm_ffi.structural_map(function.body, (ir.Call, call)))
-        if launches:
+        changed = function.with_body(tvm_ffi.structural_map(function.body, (ir.Call, replaced)))
+        if any(map(is_launch, collect(function.body, ir.Call))):
             symbol = str(function.attrs["global_symbol"])
             entries[symbol] = f"{symbol}_launches"
             changed = changed.with_attr("global_symbol", entries[symbol])
         updated[var] = changed
     return updated, entries
+
+
+def _op(call: Any) -> str:
+    return getattr(call.op, "name", "").removeprefix("tirx.")

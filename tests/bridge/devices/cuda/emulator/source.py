@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 _KERNEL = re.compile(
-    r'extern "C" __global__ void (?:__launch_bounds__\((?P<bounds>\d+)\) )?(?P<name>\w+)\((?P<params>[^)]*)\)(?P<end>;| \{)'
+    r'extern "C" __global__ void (?:__launch_bounds__\((?P<bounds>\d+)\) )?'
+    r"(?P<name>\w+)\((?P<params>[^)]*)\)(?P<end>;| \{)"
 )
 _SHARED = re.compile(r"__shared__ (?:alignas\(\d+\) )?(?:volatile )?(?P<type>[\w ]+?) (?P<name>\w+)\[(?P<size>\d+)\];")
 _LOCAL = re.compile(r"^(?P<lead>\s+)(?P<type>\w+) (?P<name>\w+)\[(?P<size>\d+)\];", re.MULTILINE)

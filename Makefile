@@ -50,6 +50,7 @@ readme: $(VENV)/ready-dev
 	$(BIN)/python -m relaxgrad.reports.models_page
 	$(BIN)/python -m relaxgrad.reports.bench_page
 	$(BIN)/python -m relaxgrad.reports.onnx_page
+	$(BIN)/python -m relaxgrad.reports.cuda_page
 	$(BIN)/python -m relaxgrad.reports.numbers_page
 	$(BIN)/python -m relaxgrad.reports.schema_page
 	$(BIN)/python -m relaxgrad.reports.architecture_page

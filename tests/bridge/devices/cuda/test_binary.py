@@ -40,7 +40,7 @@ def test_a_kernel_becomes_a_binary_with_its_usage() -> None:
     assert code.startswith(b"\x7fELF")
     assert usage["twice"].shared == 256
     assert usage["twice"].registers > 0
-    with pytest.raises(RuntimeError, match="nvcc -cubin -arch=sm_90 failed: .*error"):
+    with pytest.raises(RuntimeError, match=r"nvcc -cubin -arch=sm_90 failed: .*error"):
         binary.compile_cubin(SOURCE.replace("s[63", "t[63"), "sm_90")
 
 

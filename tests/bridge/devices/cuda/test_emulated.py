@@ -40,7 +40,8 @@ for half in (torch.float16, torch.bfloat16):
 tanh = torch.compile(lambda x: torch.tanh(x) + 1, backend="relaxgrad", dynamic=True)
 assert tanh(torch.randn(3, 4)).shape == (3, 4) and tanh(torch.randn(0, 4)).shape == (0, 4)  # a launch of no blocks
 text = "".join(emulator.sources)
-print(*[word for word in ("float4", "__shfl_down_sync", "__syncthreads", "__longlong_as_double", "__trap") if word in text])
+words = "float4", "__shfl_down_sync", "__syncthreads", "__longlong_as_double", "__trap"
+print(*[word for word in words if word in text])
 """
 
 

@@ -47,9 +47,9 @@ def page(data: Mapping[str, Any]) -> str:
     parts = [
         "# CUDA",
         f"Made by `python -m relaxgrad.reports.cuda_page`; nothing here is written by hand. Measured with {measured}.",
-        f"**{_NOT_RUN}.** No machine with a GPU was at hand. Kernels are generated as CUDA source, compiled by nvcc for "
-        "three architectures, and run by an emulator on a processor, which checks every access to memory. Nothing is known of their speed. Graphs of CUDA tensors run in PyTorch unless the environment has "
-        "`RELAXGRAD_CUDA=1`.",
+        f"**{_NOT_RUN}.** No machine with a GPU was at hand. Kernels are generated as CUDA source, compiled by nvcc "
+        "for three architectures, and run by an emulator on a processor, which checks every access to memory. Nothing "
+        "is known of their speed. Graphs of CUDA tensors run in PyTorch unless the environment has `RELAXGRAD_CUDA=1`.",
         "## What is verified, and how",
         table(
             [
@@ -88,15 +88,16 @@ def page(data: Mapping[str, Any]) -> str:
             ("what", "verified", "how"),
         ),
         "## Models",
-        f"{_NOT_RUN}: float32, batch and sizes of the zoo, captured on the host, so that attention and random masks are "
-        f"the host's ops. {on_tvm} of {on_tvm + fallback} calls that compute are native or library's "
-        "on purpose. Registers and shared memory (bytes) are the most that a kernel takes on sm_90, as ptxas reports "
-        "them; spills, the kernels on any of the architectures that spill.",
+        f"{_NOT_RUN}: float32, batch and sizes of the zoo, captured on the host, so that attention and random masks "
+        f"are the host's ops. {on_tvm} of {on_tvm + fallback} calls that compute are native or library's on purpose. "
+        "Registers and shared memory (bytes) are the most that a kernel takes on sm_90, as ptxas reports them; spills, "
+        "the kernels on any of the architectures that spill.",
         table(list(map(_row, models)), _COLUMNS),
         "## What the emulator does not show",
         "It runs blocks one after the other and the threads of a block in turn: a race is found because each element "
-        "knows who wrote and who read it since the last barrier, not because the order is unlucky. It does not model caches, "
-        "fences between blocks, denormals, or CUDA's own elementary functions (the C library's stand in for them).",
+        "knows who wrote and who read it since the last barrier, not because the order is unlucky. It does not model "
+        "caches, fences between blocks, denormals, or CUDA's own elementary functions (the C library's stand in for "
+        "them).",
     ]
     return "\n\n".join(parts) + "\n"
 

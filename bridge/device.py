@@ -34,6 +34,15 @@ class Rewrite:
     convert: Callable[[Any], Any]  # ConversionContext -> value of the last node; where it raises, each is converted
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What a kernel takes of an accelerator, as its assembler reports it."""
+
+    registers: int  # of a thread
+    spilled: int  # bytes stored and loaded again for want of registers
+    shared: int  # bytes of a block
+
+
 class Device:
     """The decisions of one kind of device. Methods that take TVM's values are called once TVM is loaded."""
 
@@ -44,8 +53,9 @@ class Device:
     #: A device that is not the host's has the host's behind its own.
     vm_device: ClassVar[tuple[int, ...]]
 
-    #: The format in which a compiled kernel is listed, as TVM calls it, and for people.
+    #: The format in which a compiled kernel is listed, as TVM calls it, as files are named, and for people.
     listing: ClassVar[str]
+    suffix: ClassVar[str]
     listing_name: ClassVar[str]
 
     @property
@@ -150,6 +160,19 @@ class Device:
 
     def loaded(self, path: Path) -> None:
         """Sets up the library at `path`, just loaded."""
+
+    # ---- another machine's ----
+
+    def of_host_graphs(self) -> Device:
+        """This device as one that takes the host's tensors: to compile for it where it is not there."""
+        return self
+
+    def assemble(self, source: str, target: Target) -> tuple[bytes, dict[str, Usage]] | None:
+        """(machine code of the kernels in `source`, what each takes); None where the listing is all that there is.
+
+        Raises UserError where a tool for it is missing, RuntimeError where it refuses the source.
+        """
+        return None
 
     # ---- this machine ----
 

@@ -18,7 +18,7 @@ import typer
 from relaxgrad.bridge import __version__
 from relaxgrad.bridge.errors import RelaxgradError, UserError
 
-from . import audit, bench, cache, capture, doctor, explain, replay, report, train
+from . import audit, bench, cache, capture, compile, doctor, explain, replay, report, train
 from .help_text import tidied
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app = typer.Typer(
 )
 app.command("train")(train.command)
 app.command("capture")(capture.command)
+app.command("compile")(compile.command)
 app.command("explain")(explain.command)
 app.command("replay")(replay.command)
 app.command("doctor")(doctor.command)

@@ -100,6 +100,12 @@ def compile_module(module: tvm.IRModule, device: Device, target: tvm.target.Targ
     return Code(executable, kernels, written)
 
 
+def listing(module: Any, device: Device) -> str:
+    """The device's code in a compiled module and in those that it imports, as text; empty where there is none."""
+    own = [module.inspect_source(device.listing)] if module.kind == device.kind else []
+    return "\n".join([*own, *(text for inner in module.imports if (text := listing(inner, device)))])
+
+
 def _kernel(function: tirx.PrimFunc, device: Device) -> Kernel:
     attrs = function.attrs or {}
     if LIBRARY_CALL in attrs:

@@ -21,7 +21,7 @@ from ...schemas import CapturedGraph
 from ...targets import AUTO, resolve_target
 from ..passes import lowering
 from ..passes.in_place import before_in_place
-from ..pipeline import run_passes
+from ..pipeline import listing, run_passes
 
 FUSION = "FuseOps"  # the pass that chooses what becomes one kernel
 HORIZONTAL_FUSION = "FuseHorizontally"  # and the one that puts such kernels together
@@ -130,7 +130,7 @@ def _kernel(name: str, function: tirx.PrimFunc, device: Device, target: tvm.targ
         for step in device.passes():
             alone = step(alone)
         built = tvm.compile(alone, target=target, tir_pipeline=lowering.NAME)
-        code = _of_function(built.mod.inspect_source(device.listing), longest)
+        code = _of_function(listing(built.mod, device), longest)
     except Exception:  # a listing less
         code = ""
     return KernelTrace(name, Kind.LIBRARY if library else Kind.NATIVE, tir, code)

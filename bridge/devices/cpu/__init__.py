@@ -25,7 +25,7 @@ class Cpu(Device):
     kind = "llvm"
     is_host = True
     vm_device = (1, 0, 2)
-    listing = "ll"
+    listing = suffix = "ll"
     listing_name = "LLVM IR"
     # torch's entry swaps the forward for plain math and hands the attention weights on as `logsumexp`, which the flash
     # backward then reads.

@@ -8,7 +8,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...device import Device
+from ...device import Device, Usage, host
+from ...errors import UserError
 from .binary import nvcc
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class Cuda(Device):
     name = "cuda"
     kind = "cuda"
     vm_device = (2, 0, 2, 1, 0, 2)
-    listing = "cu"
+    listing = "cuda"
+    suffix = "cu"
     listing_name = "CUDA source"
 
     @property
@@ -62,6 +64,19 @@ class Cuda(Device):
         library = runtime_library("cuda")
         if library is not None:
             ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+
+    def of_host_graphs(self) -> Device:
+        from .on_host import CudaOnHost
+
+        return CudaOnHost(host())
+
+    def assemble(self, source: str, target: Target) -> tuple[bytes, dict[str, Usage]]:
+        from .binary import compile_cubin
+
+        try:
+            return compile_cubin(source, str(target.attrs["arch"]))
+        except FileNotFoundError as error:
+            raise UserError(f"{error}: it makes machine code of CUDA source; leave --source-only on") from None
 
     def generator(self) -> str:
         compiler = nvcc()

@@ -7,8 +7,9 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from ...device import Usage
 
 _ENTRY = re.compile(
     r"Compiling entry function '(?P<name>\w+)'.*?"
@@ -17,15 +18,6 @@ _ENTRY = re.compile(
     re.DOTALL,
 )
 _SHARED = re.compile(r"(\d+) bytes smem")
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What a kernel takes, as ptxas reports it."""
-
-    registers: int  # of a thread
-    spilled: int  # bytes stored and loaded again for want of registers
-    shared: int  # bytes of a block
 
 
 def nvcc() -> str | None:

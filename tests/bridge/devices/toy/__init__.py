@@ -19,7 +19,7 @@ class Toy(Device):
     kind = "llvm"
     is_host = True
     vm_device = (1, 0, 1)
-    listing = "ll"
+    listing = suffix = "ll"
     listing_name = "LLVM IR"
 
     def batch_norm_reserve(self, x: torch.Tensor) -> torch.Tensor:

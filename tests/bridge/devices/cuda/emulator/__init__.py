@@ -18,9 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from relaxgrad.bridge.devices import cpu
 from relaxgrad.bridge.devices.cuda import Cuda
+from relaxgrad.bridge.devices.cuda.on_host import CudaOnHost
 from relaxgrad.bridge.devices.cuda.target import cuda_target
 
 from . import source
@@ -29,21 +29,11 @@ HERE = Path(__file__).parent
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-w", f"-I{HERE / 'include'}")
 
 
-class EmulatedCuda(Cuda):
-    name = "cpu"  # torch's: the tensors that there are here
+class EmulatedCuda(CudaOnHost):
+    """Compiles graphs of the host's tensors for a GPU, and runs them."""
+
     is_host = True
     vm_device = (1, 0, 2)
-
-    @property
-    def registered(self) -> str:
-        return Cuda.name
-
-    @property
-    def folder(self) -> str:
-        return Cuda.__module__
-
-    def batch_norm_reserve(self, x: torch.Tensor) -> torch.Tensor:
-        return x.new_empty(0, dtype=torch.uint8)
 
     def target(self, name: str, model: str) -> Any:
         _patch()
@@ -61,7 +51,7 @@ class EmulatedCuda(Cuda):
         return True, "emulated"
 
 
-DEVICE = EmulatedCuda()
+DEVICE = EmulatedCuda(cpu.DEVICE)
 #: Where a list, gets the CUDA source of every graph that this process compiles.
 sources: list[str] | None = None
 

@@ -91,7 +91,8 @@ def _commands_with(option: str) -> str:
     """Which commands have the option, where some do."""
     commands = getattr(typer.main.get_command(app), "commands", {})
     having = [name for name, command in commands.items() if any(option in param.opts for param in command.params)]
-    return f"; `relaxgrad {having[0]}` has it" if len(having) == 1 else ""
+    named = " and ".join(f"`relaxgrad {name}`" for name in having)
+    return {1: f"; {named} has it", 2: f"; {named} have it"}.get(len(having), "")  # of many, none is meant
 
 
 def main(arguments: list[str] | None = None) -> int:

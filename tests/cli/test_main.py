@@ -221,7 +221,10 @@ def test_the_help_of_report_has_the_options_of_the_command_that_it_stands_for(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["audit", "mlp", "--target", "cuda"], "no such option: --target; `relaxgrad train` has it (see"),
+        (
+            ["audit", "mlp", "--target", "cuda"],
+            "no such option: --target; `relaxgrad train` and `relaxgrad compile` have it (see",
+        ),
         (["audit", "mlp", "--dryrun"], "no such option: --dryrun; did you mean --dry-run? (see"),
         (["audit", "mlp", "--nothing-like-it"], "no such option: --nothing-like-it (see"),
     ],

@@ -38,8 +38,8 @@ def _lowering() -> tuple[Any, Any, Any]:
         updated = tvm.IRModule(module.functions, attrs=module.attrs)
         for var, function in _kernels(module).items():
             kept = own.get(str(var.name_hint))
-            checked = tvm_ffi.structural_map(function, (tirx.AssertStmt, _keeper(kept)))
-            updated.update_func(var, tvm_ffi.structural_map(checked, (tirx.Evaluate, _unless_empty)))
+            changes = [(tirx.AssertStmt, _keeper(kept)), (tirx.Evaluate, _unless_empty)]
+            updated.update_func(var, tvm_ffi.structural_map(function, changes))
         return updated
 
     return pipeline, host, device

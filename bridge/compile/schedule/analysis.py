@@ -52,6 +52,21 @@ def divisions(loads: Iterable[ir.TensorLoad]) -> int:
     return max((depth(index) for load in loads for index in load.indices), default=0)
 
 
+def product(sizes: Sequence[int | None]) -> int | None:
+    """Of all sizes; None where one is symbolic."""
+    known = [size for size in sizes if size is not None]
+    return math.prod(known) if len(known) == len(sizes) else None
+
+
+def with_block_body(realize: Any, body: Any) -> Any:
+    """The same block around other statements."""
+    b = realize.block
+    block = s_tir.SBlock(
+        b.iter_vars, b.reads, b.writes, b.name_hint, body, b.init, b.alloc_buffers, b.match_buffers, b.annotations
+    )
+    return s_tir.SBlockRealize(realize.iter_values, realize.predicate, block)
+
+
 class Block:
     """A block of a schedule: its expression and its loops, each looked at once. It does not follow later primitives."""
 
@@ -69,8 +84,7 @@ class Block:
     @cached_property
     def steps(self) -> int | None:
         """How often the block runs; None where an extent is symbolic."""
-        known = [size for size in self.sizes if size is not None]
-        return math.prod(known) if len(known) == len(self.sizes) else None
+        return product(self.sizes)
 
     @cached_property
     def is_opaque(self) -> bool:
@@ -186,6 +200,7 @@ class Block:
 
 
 def contains(expr: Any, wanted: tirx.Var) -> bool:
+    """Whether the variable stands in the expression."""
     if isinstance(expr, tirx.Var):
         return bool(expr.same_as(wanted))
     return any(var.same_as(wanted) for var in collect(expr, tirx.Var))
@@ -216,3 +231,30 @@ def stay_in_rows(blocks: Sequence[Block], rows: int) -> bool:
         )
 
     return all(map(own, blocks))
+
+
+def row_loops(blocks: Sequence[Block]) -> int:
+    """How many leading loops all blocks share as rows; 0 where the kernel is no row kernel.
+
+    Below them a reduction has its reduction loops and no spatial loop of more than one step.
+    """
+    rows = common_loops(blocks)
+    for block in blocks:
+        if not block.is_reduction:
+            continue
+        spatial, reduced = block.by_kind(block.sizes)
+        rows = min(rows, len(spatial))
+        if not reduced or not spatial or block.reads_columns or any(size != 1 for size in spatial[rows:]):
+            return 0
+    return rows
+
+
+def give_loops(sch: Schedule, blocks: Sequence[Block]) -> list[Block]:
+    """The blocks, each below a loop: one of one step is added around those that have none.
+
+    Where such a block stands by, TVM's rfactor fails a check.
+    """
+    bare = [block for block in blocks if not block.is_opaque and not block.loops]
+    for block in bare:
+        sch.add_unit_loop(block.rv)
+    return [Block(sch, block.rv) if block in bare else block for block in blocks]

@@ -9,7 +9,7 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from .analysis import nests
+from .analysis import nests, with_block_body
 
 
 def fuse_loops(function: tirx.PrimFunc, depth: int, scalar_blocks: Collection[str] = ()) -> tirx.PrimFunc:
@@ -18,7 +18,6 @@ def fuse_loops(function: tirx.PrimFunc, depth: int, scalar_blocks: Collection[st
 
     TVM's own moves (reverse_compute_at) compute which elements of a row a block would need, and lose its predicate.
     """
-    root = function.body.block
     every = nests(function)
     before = [nest for nest in every if _block_of(nest) in scalar_blocks]
     around: list[Any] = []
@@ -37,12 +36,7 @@ def fuse_loops(function: tirx.PrimFunc, depth: int, scalar_blocks: Collection[st
     for loop in reversed(around):
         body = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)
     body = tirx.stmt_seq(*before, body)
-    block = s_tir.SBlock(
-        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, root.alloc_buffers,
-        root.match_buffers, root.annotations,
-    )  # fmt: skip
-    whole = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
-    return function.with_body(whole)
+    return function.with_body(with_block_body(function.body, body))
 
 
 def _block_of(nest: Any) -> str:

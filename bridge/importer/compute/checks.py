@@ -14,7 +14,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from ...attributes import INDEPENDENT
+from .index import loops
 
 
 def _checked_copy(
@@ -24,22 +24,11 @@ def _checked_copy(
 
     def body(ins: Sequence[Any], outs: Sequence[Any]) -> Any:
         source, target = ins[0], outs[0]
-        with IRBuilder() as builder:
-            frames: list[Any] = []
-            index = []
-            for size in source.shape:
-                independent = {} if frames else {INDEPENDENT: len(source.shape)}
-                frame = T.serial(0, size, annotations=independent)
-                index.append(frame.__enter__())
-                frames.append(frame)
-            # Assert is a statement of its own: the store follows it in the loop body.
-            element = tirx.BufferLoad(source, index)
-            check = T.Assert(condition(element), message, kind)
-            check.__enter__()
-            T.buffer_store(target, value(element), index)
-            check.__exit__(None, None, None)
-            for frame in reversed(frames):
-                frame.__exit__(None, None, None)
+        at: list[Any] = []
+        with IRBuilder() as builder, loops(source.shape, at, independent=True):
+            element = tirx.BufferLoad(source, at)
+            with T.Assert(condition(element), message, kind):
+                T.buffer_store(target, value(element), at)
         return builder.get()
 
     return te.extern([x.shape], [x], body, name="checked", dtype=dtype)

@@ -3,14 +3,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.bridge.devices.process import run_python
 
 PROGRAM = """
 import torch
@@ -31,17 +26,8 @@ print(*devices(), *sorted(op for r in records for op in r.ops if "mm" in op))
 """
 
 
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    settings = {"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1", "RELAXGRAD_CACHE": "0", "PYTHONPATH": str(ROOT)}
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, **settings, "PYTHONPATH": path}
-    return subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-
-
 def test_a_model_trains_on_the_products_of_a_toy() -> None:
-    done = _run("-c", PROGRAM)
+    done = run_python("-c", PROGRAM)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["cpu", *["aten.bmm.default"] * 2, *["aten.mm.default"] * 2]
 
@@ -49,6 +35,6 @@ def test_a_model_trains_on_the_products_of_a_toy() -> None:
 @pytest.mark.slow  # the importer's tests, once more
 def test_the_importers_tests_pass_on_a_toy() -> None:
     plugins = ("-p", "tests.bridge.devices.toy.plugin", "-p", "no:cacheprovider")
-    done = _run("-m", "pytest", "-q", *plugins, "tests/bridge/importer")
+    done = run_python("-m", "pytest", "-q", *plugins, "tests/bridge/importer")
     assert done.returncode == 0, done.stdout[-3000:]
     assert " passed" in done.stdout

@@ -17,7 +17,7 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 
 from ....compile.kernel_pass import kernel_pass
-from ....compile.schedule.analysis import collect
+from ....compile.schedule.analysis import collect, with_block_body
 from ....importer.compute import intrinsic
 from .. import math
 from . import selects
@@ -137,12 +137,7 @@ def _importing(function: tirx.PrimFunc, names: list[str]) -> tirx.PrimFunc:
     body = function.body
     if not isinstance(body, s_tir.SBlockRealize):
         return function.with_body(_import(body, names))
-    b = body.block
-    block = s_tir.SBlock(
-        b.iter_vars, b.reads, b.writes, b.name_hint, _import(b.body, names), b.init, b.alloc_buffers, b.match_buffers,
-        b.annotations,
-    )  # fmt: skip
-    return function.with_body(s_tir.SBlockRealize(body.iter_values, body.predicate, block))
+    return function.with_body(with_block_body(body, _import(body.block.body, names)))
 
 
 def _import(body: Any, names: list[str]) -> Any:

@@ -9,10 +9,9 @@ from typing import Protocol
 import tvm
 from tvm import tirx
 
-from ....compile.schedule.analysis import Block
+from ....compile.schedule.analysis import Block, give_loops
 from ....compile.schedule.kernel import analysed
 from ....compile.schedule.primitives import Schedule
-from .lanes import give_loops
 
 
 class BlockRule(Protocol):

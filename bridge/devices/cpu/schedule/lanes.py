@@ -108,14 +108,3 @@ def parallelize(sch: Schedule, loops: Sequence[LoopRV], divided: bool) -> None:
         sch.parallel(next((loop for loop in loops if sch.extent(loop) != 1), loops[0]))
     else:
         sch.parallel(sch.fuse(*loops))
-
-
-def give_loops(sch: Schedule, blocks: Sequence[Block]) -> list[Block]:
-    """The blocks, each below a loop: one of one step is added around those that have none.
-
-    Where such a block stands by, TVM's rfactor fails a check.
-    """
-    bare = [block for block in blocks if not block.is_opaque and not block.loops]
-    for block in bare:
-        sch.add_unit_loop(block.rv)
-    return [Block(sch, block.rv) if block in bare else block for block in blocks]

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import tvm
 from tvm import tirx
 
-from ....compile.schedule.analysis import Block, common_loops, stay_in_rows
+from ....compile.schedule.analysis import Block, give_loops, row_loops, stay_in_rows
 from ....compile.schedule.kernel import analysed
 from ....compile.schedule.loop_fusion import fuse_loops
 from ....compile.schedule.primitives import Schedule
-from .lanes import give_loops, is_large, parallelize, reduce_in_lanes, vectorize
+from .lanes import is_large, parallelize, reduce_in_lanes, vectorize
 
 
 class Rows:
@@ -25,29 +25,13 @@ class Rows:
         blocks = kernel.after_numbers
         if not blocks or any(block.is_opaque for block in blocks) or not blocks[0].is_reduction:
             return None
-        rows = _row_loops(blocks)
+        rows = row_loops(blocks)
         if not rows or not stay_in_rows(blocks, rows):
             return None
         sch = kernel.schedule()
         give_loops(sch, kernel.blocks)
         depth = _each_along_rows(sch, blocks, rows)
         return fuse_loops(sch.function, depth, kernel.scalar_blocks)
-
-
-def _row_loops(blocks: Sequence[Block]) -> int:
-    """How many leading loops all blocks share as rows; 0 where the kernel is no row kernel.
-
-    Below them a reduction has its reduction loops and no spatial loop of more than one step.
-    """
-    rows = common_loops(blocks)
-    for block in blocks:
-        if not block.is_reduction:
-            continue
-        spatial, reduced = block.by_kind(block.sizes)
-        rows = min(rows, len(spatial))
-        if not reduced or not spatial or block.reads_columns or any(size != 1 for size in spatial[rows:]):
-            return 0
-    return rows
 
 
 def _each_along_rows(sch: Schedule, blocks: Sequence[Block], rows: int) -> int:

@@ -13,9 +13,9 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from ....attributes import INDEPENDENT
+from ....attributes import INDEPENDENT, LIBRARY_CALL
 from ....compile.kernel_pass import kernel_pass
-from ....compile.schedule.analysis import collect
+from ....compile.schedule.analysis import collect, with_block_body
 from ..schedule.threads import THREADS
 
 Stmt = Any
@@ -27,16 +27,14 @@ def give_threads() -> Any:
 
 
 def _given(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    if "relaxgrad.library_call" in (function.attrs or {}):
+    if LIBRARY_CALL in (function.attrs or {}):
         return function
     return function.with_body(_bound(function.body))
 
 
 def _bound(stmt: Stmt) -> Stmt:
-    if isinstance(stmt, s_tir.SBlockRealize):
-        block = stmt.block
-        if not block.iter_vars:
-            return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, _with_body(block, _bound(block.body)))
+    if isinstance(stmt, s_tir.SBlockRealize) and not stmt.block.iter_vars:
+        return with_block_body(stmt, _bound(stmt.block.body))
     if isinstance(stmt, tirx.SeqStmt) and all(_is_nest(child) for child in stmt.seq):
         return tirx.stmt_seq(*map(_bound, stmt.seq))
     if _has_threads(stmt):
@@ -113,13 +111,6 @@ def _in_registers(stmt: Stmt) -> Stmt:
 
 def _local(buffer: Any) -> Any:
     return tirx.decl_buffer(list(buffer.ty.shape), str(buffer.ty.dtype), buffer.name, scope="local")
-
-
-def _with_body(block: Any, body: Stmt) -> Any:
-    return s_tir.SBlock(
-        block.iter_vars, block.reads, block.writes, block.name_hint, body, block.init, block.alloc_buffers,
-        block.match_buffers, block.annotations,
-    )  # fmt: skip
 
 
 def check_on_the_device() -> Any:

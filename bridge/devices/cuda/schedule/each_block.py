@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import math
-
 import tvm
 from tvm import tirx
 
-from ....compile.schedule.analysis import Block
+from ....compile.schedule.analysis import Block, give_loops, product
 from ....compile.schedule.kernel import analysed
 from ....compile.schedule.primitives import BlockRV, Schedule
-from .threads import WARP, bind_elements, can_share, fused, give_loops, threads_for, vector_of
+from .threads import WARP, bind_elements, can_share, fused, threads_for, vector_of
 
 #: Results from which on each has a thread of its own, if its reduction is short; below, threads share a reduction.
 SHORT = 16
@@ -43,18 +41,18 @@ def _schedule(sch: Schedule, block: Block) -> None:
         return
     spatial, reduced = block.by_kind(block.loops)
     spatial_sizes, reduced_sizes = block.by_kind(block.sizes)
-    steps = _product(reduced_sizes)
+    steps = product(reduced_sizes)
     if not spatial:
         spatial = [sch.add_unit_loop(block.rv)]
     sch.reorder(*spatial, *reduced)
     reduction = fused(sch, reduced)
-    if (steps is not None and steps < SHORT) or not can_share(sch, block.rv, reduction):
+    if (steps is not None and steps < SHORT) or not can_share(sch, reduction):
         bind_elements(sch, spatial)
         sch.decompose_reduction(block.rv, reduction)
     elif block.reads_columns:
         _columns(sch, spatial, reduction, steps)
     else:
-        results = _product(spatial_sizes)
+        results = product(spatial_sizes)
         parts = _parts(steps) if results is not None and results <= FEW else 1
         if steps is not None and parts > 1:
             outer, _ = sch.split(reduction, [parts, None])
@@ -94,8 +92,3 @@ def _columns(sch: Schedule, spatial: list, reduction: object, steps: int | None)
     sch.bind(block, "blockIdx.x")
     sch.bind(column, "threadIdx.x")
     sch.bind(row, "threadIdx.y")
-
-
-def _product(sizes: list[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return math.prod(known) if len(known) == len(sizes) else None

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import tvm
 from tvm import tirx
 
-from ....compile.schedule.analysis import Block, common_loops, stay_in_rows
+from ....compile.schedule.analysis import Block, give_loops, product, row_loops, stay_in_rows
 from ....compile.schedule.kernel import Inlined, analysed
 from ....compile.schedule.loop_fusion import fuse_loops
 from ....compile.schedule.primitives import Schedule
-from .threads import WARP, bind_elements, can_share, fused, give_loops, threads_for
+from .threads import WARP, bind_elements, can_share, fused, threads_for
 
 #: Bytes of a row's temporaries: the half of what a block may have, so that two blocks fit where they could at all.
 SHARED_BYTES = 24 * 1024
@@ -27,25 +27,28 @@ class Rows:
 
     def apply(self, function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
         known = analysed(function)
-        return _schedule(function, known.with_temporaries) or _schedule(function, known.inlined)
+        scheduled = _schedule(function, known.with_temporaries)
+        if scheduled is None and known.inlined is not known.with_temporaries:
+            scheduled = _schedule(function, known.inlined)
+        return scheduled
 
 
 def _schedule(function: tirx.PrimFunc, kernel: Inlined) -> tirx.PrimFunc | None:
     blocks = kernel.after_numbers
     if len(blocks) < 2 or any(b.is_opaque for b in blocks) or not any(b.is_reduction for b in blocks):
         return None
-    rows = _row_loops(blocks)
+    rows = row_loops(blocks)
     if any(0 in block.sizes for block in blocks):
         return None
     if not rows or not stay_in_rows(blocks, rows):
         return None
     results = set(function.params)
-    longest = [_product(block.by_kind(block.sizes)[1]) for block in blocks if block.is_reduction]
+    longest = [product(block.by_kind(block.sizes)[1]) for block in blocks if block.is_reduction]
     if all(steps is not None and steps < WARP for steps in longest):
         return _a_thread_a_row(kernel, rows, results)
     if _shared_bytes(blocks, rows, results) > SHARED_BYTES:
         return None
-    steps = [_product(block.sizes[rows:]) for block in blocks]
+    steps = [product(block.sizes[rows:]) for block in blocks]
     known = [n for n in steps if n is not None]
     threads = threads_for(max(known) if len(known) == len(steps) else None)
     sch = kernel.schedule()
@@ -77,7 +80,7 @@ def _a_thread_a_row(kernel: Inlined, rows: int, results: set[object]) -> tirx.Pr
             bind_elements(sch, block.loops)
             continue
         spatial, _ = block.by_kind(block.sizes)
-        width = _product(spatial[rows:])
+        width = product(spatial[rows:])
         if block.written not in results:
             if width is None or width > WARP:
                 return None
@@ -96,28 +99,12 @@ def _bind(sch: Schedule, block: Block, rows: int, threads: int) -> bool:
         loops.append(sch.add_unit_loop(block.rv))
         loops = list(sch.get_loops(block.rv))
     inner = fused(sch, loops[rows:])
-    if block.is_reduction and not can_share(sch, block.rv, inner):
+    if block.is_reduction and not can_share(sch, inner):
         return False
     _, thread = sch.split(inner, [None, threads])
     sch.bind(fused(sch, loops[:rows]), "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     return True
-
-
-def _row_loops(blocks: Sequence[Block]) -> int:
-    """How many leading loops all blocks share as rows; 0 where the kernel is no row kernel.
-
-    Below them a reduction has its reduction loops and no spatial loop of more than one step.
-    """
-    rows = common_loops(blocks)
-    for block in blocks:
-        if not block.is_reduction:
-            continue
-        spatial, reduced = block.by_kind(block.sizes)
-        rows = min(rows, len(spatial))
-        if not reduced or not spatial or block.reads_columns or any(size != 1 for size in spatial[rows:]):
-            return 0
-    return rows
 
 
 def _shared_bytes(blocks: Sequence[Block], rows: int, results: set[object]) -> float:
@@ -128,12 +115,7 @@ def _shared_bytes(blocks: Sequence[Block], rows: int, results: set[object]) -> f
         if block.written in results and not is_read:
             continue
         spatial, _ = block.by_kind(block.sizes)
-        count = _product(spatial[rows:])
+        count = product(spatial[rows:])
         width = tvm.DataType(str(block.written.ty.dtype)).bits / 8
         total += math.inf if count is None else max(1, count) * max(1, width)
     return total
-
-
-def _product(sizes: Sequence[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return math.prod(known) if len(known) == len(sizes) else None

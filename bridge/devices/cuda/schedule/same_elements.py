@@ -6,10 +6,10 @@ from __future__ import annotations
 import tvm
 from tvm import tirx
 
-from ....compile.schedule.analysis import common_loops, stay_in_rows
+from ....compile.schedule.analysis import common_loops, give_loops, stay_in_rows
 from ....compile.schedule.kernel import analysed
 from ....compile.schedule.loop_fusion import fuse_loops
-from .threads import bind_elements, give_loops, vector_of
+from .threads import bind_elements, vector_of
 
 
 class SameElements:

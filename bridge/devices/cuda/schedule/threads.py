@@ -9,7 +9,7 @@ from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 
 from ....compile.schedule.analysis import Block, contains
-from ....compile.schedule.primitives import BlockRV, LoopRV, Schedule
+from ....compile.schedule.primitives import LoopRV, Schedule
 
 #: Threads of a block over elements that do not depend on each other.
 THREADS = 256
@@ -37,18 +37,10 @@ def bind_elements(sch: Schedule, loops: Sequence[LoopRV], vector: int = 1) -> No
     sch.bind(thread, "threadIdx.x")
 
 
-def give_loops(sch: Schedule, blocks: Sequence[Block]) -> list[Block]:
-    """The blocks, each below a loop: one of one step is added around those that have none."""
-    bare = [block for block in blocks if not block.is_opaque and not block.loops]
-    for block in bare:
-        sch.add_unit_loop(block.rv)
-    return [Block(sch, block.rv) if block in bare else block for block in blocks]
-
-
 def vector_of(block: Block) -> int:
     """How many neighbouring elements a thread of an element-wise block takes.
 
-    Several where they are many, all of one dtype of 2 or 4 bytes, and each is read where it is written or is one number
+    Several where they are many, all float32, and each is read where it is written or is one number
     for the whole row: then loads and stores are of 16 bytes.
     """
     steps = block.steps
@@ -75,7 +67,7 @@ def threads_for(steps: int | None, most: int = THREADS) -> int:
     return threads
 
 
-def can_share(sch: Schedule, rv: BlockRV, loop: LoopRV) -> bool:
+def can_share(sch: Schedule, loop: LoopRV) -> bool:
     """Whether TVM knows how to combine the partial results of a reduction: asked of a copy, since it says so only when
     the kernel is lowered."""
     try:

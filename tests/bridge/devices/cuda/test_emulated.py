@@ -3,14 +3,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[4]
+from tests.bridge.devices.process import run_python
 
 PROGRAM = """
 import torch
@@ -45,17 +40,8 @@ print(*[word for word in words if word in text])
 """
 
 
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    settings = {"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1", "RELAXGRAD_CACHE": "0"}
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env={**os.environ, **settings, "PYTHONPATH": path},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
 def test_layers_train_on_the_emulated_gpu() -> None:
-    done = _run("-c", PROGRAM)
+    done = run_python("-c", PROGRAM)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["float4", "__shfl_down_sync", "__syncthreads", "__longlong_as_double", "__trap"]
 
@@ -63,7 +49,7 @@ def test_layers_train_on_the_emulated_gpu() -> None:
 @pytest.mark.slow  # the importer's tests, once more: 6 minutes
 def test_the_importers_tests_pass_on_the_emulated_gpu() -> None:
     plugins = ("-p", "tests.bridge.devices.cuda.emulator.plugin", "-p", "no:cacheprovider")
-    done = _run("-m", "pytest", "-q", "-n", "2", *plugins, "tests/bridge/importer")
+    done = run_python("-m", "pytest", "-q", "-n", "2", *plugins, "tests/bridge/importer")
     assert done.returncode == 0, done.stdout[-3000:]
     assert " passed" in done.stdout
 
@@ -101,7 +87,7 @@ print(outcome(), outcome(*range(count)), *(outcome(number) for number in range(c
 
 def test_a_barrier_that_a_softmax_needs_cannot_be_left_out() -> None:
     """Of TVM's own source: all barriers at once, and one at a time. Those that nothing needs leave it right."""
-    done = _run("-c", PLANTED)
+    done = run_python("-c", PLANTED)
     assert done.returncode == 0, done.stderr[-3000:]
     whole, without, *each = done.stdout.split()
     assert whole == "right"

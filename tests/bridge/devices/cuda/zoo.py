@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.bridge.devices.cuda.zoo OUT.json [--compile] MODEL...`: models of the zoo on the emulated GPU.
 
-With `--compile` nothing is run: graphs are captured on the host, and only compiled. Without,
-two training steps of each, validated by the float64 rule (coverage/harness); the CUDA source of its kernels is compiled
-by nvcc for three architectures, and what ptxas says of each kernel is kept. A process a model.
+Two training steps of each, validated by the float64 rule (coverage/harness); with `--compile` nothing is run, and the
+graphs are captured on the host and compiled. The CUDA source of the kernels is compiled by nvcc for three
+architectures, and what ptxas says of each kernel is kept. A process a model.
 """
 
 from __future__ import annotations
@@ -51,10 +51,9 @@ def trained(name: str) -> dict[str, Any]:
 
     sources = emulator.sources = []
     record = train_model(name, steps=2, compiler=Relaxgrad(target="cuda"))
-    calls: dict[str, int] = {}
+    calls: Counter[str] = Counter()
     for graph in record.graph_details:
-        for kind, count in graph["calls"].items():
-            calls[str(kind)] = calls.get(str(kind), 0) + count
+        calls.update({str(kind): count for kind, count in graph["calls"].items()})
     verdict = {
         "status": str(record.status),
         "reason": record.reason[:300],

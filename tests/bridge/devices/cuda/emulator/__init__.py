@@ -40,9 +40,7 @@ class EmulatedCuda(CudaOnHost):
         return cuda_target("cuda:sm_90", "sm_90", on="llvm")
 
     def triple(self) -> str:
-        from tvm.target import codegen
-
-        return str(codegen.llvm_get_system_triple())
+        return self._host.triple()
 
     def before_load(self) -> None:
         _library()
